@@ -1,0 +1,1 @@
+"""The desk: one module per command group."""

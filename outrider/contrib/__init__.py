@@ -1,0 +1,2 @@
+"""Other people's crawlers: Scrapy, Crawlee.
+"""

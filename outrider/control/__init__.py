@@ -1,0 +1,2 @@
+"""The watch: jobs, progress, supervisor, watchdog.
+"""

@@ -1,0 +1,2 @@
+"""A synthetic web site to crawl, for the first run, the tests and the benchmarks.
+"""

@@ -1,0 +1,222 @@
+"""A task and what surrounds it: discoveries, crawls, queues, counts."""
+
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+from typing import Final, NewType
+
+import msgspec
+
+from outrider.model.machines import TaskState
+
+Millis = NewType("Millis", int)
+"""A moment, in milliseconds since 1970 (UTC), or a span of them."""
+
+NEVER: Final = 1 << 62
+"""Later than any moment: a queue that waits for nothing known."""
+
+MAX_BATCH: Final = 10_000
+MAX_KEY_CHARACTERS: Final = 255
+MAX_METADATA_BYTES: Final = 16 * 1024
+MAX_PRIORITY: Final = 2**31 - 1
+MAX_DEPTH: Final = 2**31 - 1
+DEFAULT_CRAWL: Final = "DEFAULT"
+
+
+class Kind(IntEnum):
+    """What a task fetches."""
+
+    PAGE = 0
+    ROBOTS = 1
+    SITEMAP = 2
+    IMAGE = 3
+
+
+class DiscoveryType(IntEnum):
+    """How a URL came to be known."""
+
+    SEED = 0
+    LINK = 1
+    SITEMAP = 2
+    FEED = 3
+    REDIRECT = 4
+    REFRESH = 5
+    IMPORT = 6
+    ROBOTS = 7
+
+
+class KeyRule(StrEnum):
+    """How a crawl derives a task's queue key from its URL; fixed when the crawl is created."""
+
+    DOMAIN = "domain"
+    HOST = "host"
+    PARENT_DOMAIN = "parent_domain"
+
+
+class CrawlState(StrEnum):
+    """Whether a crawl hands out work."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+
+
+class CrawlRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What is fixed when a crawl is created, since the identity of its tasks depends on it."""
+
+    key_rule: KeyRule = KeyRule.DOMAIN
+    strip_tracking: bool = False
+    sort_query: bool = False
+
+
+class CrawlLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be changed while a crawl lives. None means no limit."""
+
+    max_depth: int | None = None
+    max_pages: int | None = None
+    max_pages_per_domain: int | None = None
+    """Pages of one domain in one run."""
+    delay_ms: int = 1000
+    """Between two requests to one domain, where neither its gate nor its queue says otherwise."""
+    concurrency: int = 1
+    """Requests in flight to one domain, where its gate does not say otherwise."""
+    robots: bool = True
+    """Lease a gate's robots.txt before its first page, and again when it has expired."""
+
+
+class Crawl(msgspec.Struct, frozen=True, kw_only=True):
+    """A named frontier."""
+
+    name: str
+    state: CrawlState
+    rules: CrawlRules
+    limits: CrawlLimits
+    created_at: int
+
+
+class Discovered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A URL as somebody found it, not yet normalised or checked."""
+
+    url: str
+    depth: int = 0
+    priority: int = 0
+    """Higher comes first within its queue; 0 is the default, negative is refused."""
+    key: str | None = None
+    """Names the queue outright; by default the crawl's key rule does."""
+    kind: Kind = Kind.PAGE
+    due_in_ms: int = 0
+    discovery_type: DiscoveryType = DiscoveryType.LINK
+    metadata: Mapping[str, object] | None = None
+
+
+class Added(StrEnum):
+    """What became of a discovery."""
+
+    NEW = "new"
+    KNOWN = "known"
+    REJECTED = "rejected"
+
+
+class Refusal(StrEnum):
+    """Why an input was refused."""
+
+    TOO_LONG = "too_long"
+    NOT_HTTP = "not_http"
+    NO_HOST = "no_host"
+    BAD_PORT = "bad_port"
+    BAD_HOST = "bad_host"
+    BAD_TEXT = "bad_text"
+    """Not a string, or one with NUL bytes or lone surrogates."""
+    BAD_KEY = "bad_key"
+    BAD_PRIORITY = "bad_priority"
+    BAD_DEPTH = "bad_depth"
+    BAD_KIND = "bad_kind"
+    BAD_DUE = "bad_due"
+    BAD_METADATA = "bad_metadata"
+    BAD_REPORT = "bad_report"
+
+
+class AddResult(msgspec.Struct, frozen=True):
+    """The answer to one discovery."""
+
+    outcome: Added
+    reason: Refusal | None = None
+    detail: str | None = None
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One URL in one crawl."""
+
+    crawl: str
+    key: str
+    url: str
+    kind: Kind
+    state: TaskState
+    priority: int
+    depth: int
+    attempt_count: int
+    failures: int
+    deferrals: int
+    expiries: int
+    discovered_at: int
+    due_at: int
+    discovery_type: DiscoveryType
+    last_heartbeat: int | None
+    """Last activity of the live lease, None where there is none."""
+    http_status: int | None
+    reason: str | None
+    """Why the last attempt did not complete."""
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks stand in each state."""
+
+    discovered: int = 0
+    pending: int = 0
+    assigned: int = 0
+    completed: int = 0
+    failed: int = 0
+
+    @property
+    def total(self) -> int:
+        """All tasks, whatever their state."""
+        return self.discovered + self.pending + self.assigned + self.completed + self.failed
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Overrides for one queue; None leaves the default in force."""
+
+    delay_ms: int | None = None
+    blocked_until: int | None = None
+    page_limit: int | None = None
+    """Stops the queue once this many of its pages are completed or in flight."""
+    priority: int | None = None
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks of one crawl that share a key."""
+
+    crawl: str
+    key: str
+    domain: str | None
+    """The one domain of its tasks; None where a client named a key for tasks of several."""
+    band: int
+    ready_at: int
+    last_served_at: int | None
+    settings: QueueSettings
+    counts: Counts
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks a listing, count or retry is about; None means any."""
+
+    state: TaskState | None = None
+    key: str | None = None
+    kind: Kind | None = None
+    url_contains: str | None = None
+
+
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a listing, and where the next one starts."""
+
+    tasks: list[Task]
+    next_cursor: str | None

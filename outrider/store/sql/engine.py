@@ -1,0 +1,31 @@
+"""What the stores ask of an engine."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from outrider.store.sql.script import Script
+
+Answer = TypeVar("Answer")
+
+
+class Engine(Protocol):
+    """Runs scripts in transactions on one database."""
+
+    slots: int
+    """Over how many rows a count is spread, so that writers do not queue up for one."""
+
+    async def write(self, script: Callable[[], Script[Answer]]) -> Answer:
+        """Run a script in a transaction and answer after its commit.
+
+        It is given as a function because it may have to be run again, from the start, when the
+        transaction failed for a reason that passes. A script that raises has changed nothing.
+        """
+        ...
+
+    async def read(self, script: Callable[[], Script[Answer]]) -> Answer:
+        """Run a script that only reads."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the database."""
+        ...

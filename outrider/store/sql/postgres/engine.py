@@ -1,0 +1,147 @@
+"""PostgreSQL's engine: scripts in transactions on pooled connections.
+
+A transaction that failed because the server went away is run again from the start until `patience_s`
+is over. That is safe even when the answer to COMMIT was lost: a report is known by its token, a lease
+by its request, an addition by its URL, so that a second run finds what the first one did.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import asyncpg
+
+from outrider.model.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from outrider.store.dsn import PostgresDsn
+from outrider.store.sql.postgres.connection import (
+    CONNECT_S,
+    GONE,
+    SERVER_SETTINGS,
+    TURN_LOST,
+    behind_pooler,
+    connect_once,
+    was_closed,
+)
+from outrider.store.sql.script import Call, Catalogue, Row, Script
+
+Answer = TypeVar("Answer")
+
+PATIENCE_S = 30.0
+STATEMENT_S = 60.0
+POOL_SIZE = 8
+
+
+class PostgresEngine:
+    """Runs scripts on one PostgreSQL database."""
+
+    slots = 16
+
+    def __init__(
+        self, dsn: PostgresDsn, catalogue: Catalogue, pool: asyncpg.Pool, *, pooled: bool, patience_s: float
+    ) -> None:
+        self._dsn = dsn
+        self._catalogue = catalogue
+        self._pool = pool
+        self._pooled = pooled
+        self._patience_s = patience_s
+
+    @classmethod
+    async def open(
+        cls,
+        dsn: PostgresDsn,
+        catalogue: Catalogue,
+        *,
+        pool_size: int = POOL_SIZE,
+        patience_s: float = PATIENCE_S,
+    ) -> "PostgresEngine":
+        """Connect once to learn what is there, then make the pool."""
+        first = await connect_once(dsn, statement_cache_size=0)
+        try:
+            pooled = await behind_pooler(first)
+        finally:
+            await first.close()
+        # Behind a pooler nothing may be said about the session, for it is not ours.
+        pool = await asyncpg.create_pool(
+            dsn.url,
+            min_size=0,
+            max_size=pool_size,
+            timeout=CONNECT_S,
+            command_timeout=STATEMENT_S,
+            statement_cache_size=0 if pooled else 1000,
+            max_cached_statement_lifetime=0,
+            max_inactive_connection_lifetime=300,
+            server_settings=None if pooled else SERVER_SETTINGS,
+            reset=_nothing,
+        )
+        return cls(dsn, catalogue, pool, pooled=pooled, patience_s=patience_s)
+
+    async def write(self, script: Callable[[], Script[Answer]]) -> Answer:
+        """Run a script in a transaction and answer after its commit."""
+        return await self._run(script, readonly=False)
+
+    async def read(self, script: Callable[[], Script[Answer]]) -> Answer:
+        """Run a reading script in one snapshot."""
+        return await self._run(script, readonly=True)
+
+    async def _run(self, script: Callable[[], Script[Answer]], *, readonly: bool) -> Answer:
+        deadline = time.monotonic() + self._patience_s
+        wait_s = 0.02
+        while True:
+            try:
+                return await self._run_once(script, readonly=readonly)
+            except (*GONE, *TURN_LOST, asyncpg.InterfaceError) as error:
+                if isinstance(error, asyncpg.InterfaceError) and not was_closed(error):
+                    raise
+                if self._pool.is_closing():
+                    raise StoreError(f"the store {self._dsn.shown} is closed") from error
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise StoreUnavailable(
+                        f"{self._dsn.shown} did not answer for {self._patience_s:g} s: "
+                        f"{error or type(error).__name__}"
+                    ) from error
+            except asyncpg.DiskFullError as error:
+                raise StoreFull(f"no room left on the disk of {self._dsn.shown}: nothing was written") from error
+            except asyncpg.ReadOnlySQLTransactionError as error:
+                raise StoreReadOnly(f"{self._dsn.shown} cannot be written: {error}") from error
+            except asyncpg.PostgresError as error:
+                raise StoreError(f"{self._dsn.shown}: {error}") from error
+            await asyncio.sleep(min(wait_s * random.uniform(0.5, 1.0), left_s))
+            wait_s = min(wait_s * 2, 1.0)
+
+    async def _run_once(self, script: Callable[[], Script[Answer]], *, readonly: bool) -> Answer:
+        async with self._pool.acquire(timeout=max(self._patience_s, 1)) as connection:
+            isolation = "repeatable_read" if readonly else "read_committed"
+            async with connection.transaction(isolation=isolation, readonly=readonly):
+                return await self._follow(connection, script())
+
+    async def _follow(self, connection: asyncpg.Connection, script: Script[Answer]) -> Answer:
+        try:
+            call = next(script)
+            while True:
+                call = script.send(await self._execute(connection, call))
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+
+    async def _execute(self, connection: asyncpg.Connection, call: Call) -> list[Row]:
+        name, values, rows = call
+        text = self._catalogue[name].text
+        if rows is None:
+            return await connection.fetch(text, *values)
+        if not rows:
+            return []
+        return await connection.fetch(text, *values, *map(list, zip(*rows, strict=True)))
+
+    async def close(self) -> None:
+        """Finish what is under way and close the connections."""
+        try:
+            await asyncio.wait_for(self._pool.close(), CONNECT_S)
+        except asyncio.TimeoutError:
+            self._pool.terminate()
+
+
+async def _nothing(_: asyncpg.Connection) -> None:
+    """Save the round trip that resets a session: scripts leave nothing behind in it."""

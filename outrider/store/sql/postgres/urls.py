@@ -1,0 +1,424 @@
+"""The statements of the URL plane in PostgreSQL's dialect.
+
+What locks several rows locks them in the order of their keys. `lease` alone uses SKIP LOCKED.
+"""
+
+from outrider.model.task import NEVER
+from outrider.store.sql.script import Catalogue, Sql
+from outrider.store.sql.urls.waking import LIMITED
+
+CRAWL = """crawl_id, name, state, key_rule, strip_tracking, sort_query, max_depth, max_pages,
+    max_pages_per_domain, delay_ms, concurrency, robots, created_at"""
+
+GATE = """domain, delay_ms, robots_delay_ms, concurrency, next_fetch_at, backoff_until, backoff_level,
+    backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id"""
+
+HELD_LEASE = """l.token, l.crawl_id, c.name, l.key, l.hash, l.domain, l.kind, l.run_id, l.attempt, l.delay_ms,
+    l.gate_was, l.granted_at, l.expires_at, t.url, l.url_hash, t.depth, t.discovery_type, t.failures,
+    t.deferrals, t.expiries"""
+
+TASK = """t.key, t.hash, t.url, t.kind, t.state, t.priority, t.depth, t.attempt_count, t.failures, t.deferrals,
+    t.expiries, t.discovered_at, t.due_at, t.discovery_type, t.http_status, t.reason"""
+
+DRAINED_LOOK_MS = 1_000
+"""When to look again at a queue that seems to be empty; see `rest_queues`."""
+
+CATALOGUE: Catalogue = {
+    "clock": Sql("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"),
+    # ---------------------------------------------------------------- crawls
+    "insert_crawl": Sql(f"""
+        INSERT INTO crawls (name, key_rule, strip_tracking, sort_query, max_depth, max_pages,
+                            max_pages_per_domain, delay_ms, concurrency, robots, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+        ON CONFLICT (name) DO NOTHING RETURNING {CRAWL}"""),
+    "crawl_by_name": Sql(f"SELECT {CRAWL} FROM crawls WHERE name = $1"),
+    "crawl_for_write": Sql(f"SELECT {CRAWL} FROM crawls WHERE name = $1 FOR KEY SHARE"),
+    "crawl_alone": Sql(f"SELECT {CRAWL} FROM crawls WHERE name = $1 FOR UPDATE"),
+    "list_crawls": Sql(f"SELECT {CRAWL} FROM crawls ORDER BY name"),
+    "set_crawl_state": Sql(f"UPDATE crawls SET state = $2 WHERE name = $1 RETURNING {CRAWL}"),
+    "set_crawl_limits": Sql(f"""
+        UPDATE crawls SET max_depth = $2, max_pages = $3, max_pages_per_domain = $4, delay_ms = $5,
+                          concurrency = $6, robots = $7
+         WHERE name = $1 RETURNING {CRAWL}"""),
+    "crawls_of_leases": Sql(f"""
+        SELECT {CRAWL} FROM crawls
+         WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token = ANY ($1::bytea[]))
+         ORDER BY crawl_id FOR KEY SHARE"""),
+    "wake_limited": Sql(f"""
+        WITH locked AS (
+            SELECT q.key FROM queues q
+             WHERE q.crawl_id = $1 AND q.band BETWEEN 0 AND 15 AND q.ready_at = {LIMITED}
+             ORDER BY q.key FOR NO KEY UPDATE)
+        UPDATE queues q SET gate_opens_at = 0 FROM locked WHERE q.crawl_id = $1 AND q.key = locked.key"""),
+    # ------------------------------------------------------------------- add
+    "queue_domains": Sql("""
+        SELECT q.crawl_id, q.key, q.domain
+          FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)
+          JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
+    "insert_domains": Sql("""
+        INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
+        SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
+          FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
+         WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
+         ORDER BY w.place ON CONFLICT (domain) DO NOTHING"""),
+    "insert_gates": Sql("""
+        INSERT INTO gates (domain, domain_id)
+        SELECT d.domain, d.id FROM unnest($1::text[]) WITH ORDINALITY AS w (domain, place)
+          JOIN domains d ON d.domain = w.domain
+         WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
+         ORDER BY w.place ON CONFLICT (domain) DO NOTHING"""),
+    "insert_queues": Sql("""
+        INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at)
+        SELECT w.crawl_id, w.key, w.domain, g.band, $1::bigint, $1::bigint
+          FROM unnest($2::int[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY
+            AS w (crawl_id, key, domain, gate, place)
+          JOIN gates g ON g.domain = w.gate
+         ORDER BY w.crawl_id, w.key ON CONFLICT (crawl_id, key) DO NOTHING"""),
+    "take_sequence": Sql("SELECT nextval('discovery_sequence') FROM generate_series(1, $1::int)"),
+    "insert_tasks": Sql("""
+        INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
+                           discovered_at, discovery_type)
+        SELECT w.crawl_id, w.key, w.hash, w.url, w.kind, w.state, w.delayed, w.priority, w.depth, w.sequence,
+               w.due_at, $1::bigint, w.discovery_type
+          FROM unnest($2::int[], $3::text[], $4::bytea[], $5::text[], $6::smallint[], $7::smallint[],
+                      $8::boolean[], $9::int[], $10::int[], $11::bigint[], $12::bigint[], $13::smallint[])
+            AS w (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at, discovery_type)
+            ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence"""),
+    "colliding_tasks": Sql("""
+        SELECT w.sequence
+          FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[], $5::bigint[])
+            AS w (crawl_id, key, hash, url, sequence)
+          JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash
+         WHERE t.url <> w.url"""),
+    "insert_metadata": Sql("""
+        INSERT INTO task_metadata (crawl_id, key, hash, metadata)
+        SELECT * FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[])"""),
+    "queues_behind_gates": Sql("""
+        SELECT q.crawl_id, q.key, q.domain
+          FROM unnest($1::text[], $2::bigint[]) AS w (domain, opens_at)
+          JOIN queues q ON q.domain = w.domain AND q.gate_opens_at > w.opens_at"""),
+    # An adder whose tasks a lease could not see yet clears the mark that the lease left (`rest_queues`).
+    "wake_queues": Sql(f"""
+        WITH locked AS (
+            SELECT q.crawl_id, q.key, w.due_at, w.renamed, w.domain, w.opens_at
+              FROM unnest($1::int[], $2::text[], $3::bigint[], $4::boolean[], $5::text[], $6::bigint[])
+                AS w (crawl_id, key, due_at, renamed, domain, opens_at)
+              JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key
+             WHERE q.tasks_due_at > w.due_at OR (q.drained_xid IS NOT NULL AND w.due_at < {NEVER})
+                OR w.renamed OR q.gate_opens_at > w.opens_at
+             ORDER BY q.crawl_id, q.key FOR NO KEY UPDATE OF q)
+        UPDATE queues q
+           SET tasks_due_at = LEAST(q.tasks_due_at, locked.due_at),
+               drained_xid = CASE WHEN locked.due_at < {NEVER} THEN NULL ELSE q.drained_xid END,
+               domain = CASE WHEN locked.renamed THEN locked.domain ELSE q.domain END,
+               gate_opens_at = LEAST(q.gate_opens_at, locked.opens_at)
+          FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
+    "add_counts": Sql("""
+        INSERT INTO counts (crawl_id, key, domain, kind, slot, discovered, pending, assigned, completed, failed)
+        SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[],
+                             $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])
+            ON CONFLICT (crawl_id, key, domain, kind, slot) DO UPDATE
+           SET discovered = counts.discovered + excluded.discovered,
+               pending = counts.pending + excluded.pending,
+               assigned = counts.assigned + excluded.assigned,
+               completed = counts.completed + excluded.completed,
+               failed = counts.failed + excluded.failed"""),
+    "add_run_counts": Sql("""
+        INSERT INTO run_counts (run_id, domain, slot, pages)
+        SELECT * FROM unnest($1::uuid[], $2::text[], $3::smallint[], $4::bigint[])
+            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = run_counts.pages + excluded.pages"""),
+    # ----------------------------------------------------------------- lease
+    "lock_request": Sql("SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || $2, 0))"),
+    "leases_of_request": Sql("""
+        SELECT l.token, c.name, l.key, t.url, l.domain, l.kind, t.depth, t.priority, l.attempt,
+               t.discovery_type, l.expires_at, a.etag, a.last_modified, g.robots_version, m.metadata
+          FROM leases l
+          JOIN crawls c ON c.crawl_id = l.crawl_id
+          JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
+          JOIN gates g ON g.domain = l.domain
+          LEFT JOIN crawl_log a ON a.artifact_id = t.artifact_id
+          LEFT JOIN task_metadata m ON m.crawl_id = l.crawl_id AND m.key = l.key AND m.hash = l.hash
+         WHERE l.worker = $1 AND l.request_id = $2 AND l.expires_at > $3 ORDER BY l.token"""),
+    "ready_crawls": Sql(f"""
+        SELECT {CRAWL} FROM crawls c
+         WHERE c.state = 'running' AND EXISTS (
+            SELECT FROM generate_series(0, 15) AS b (band)
+             WHERE EXISTS (SELECT FROM queues q
+                            WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.ready_at <= $1))
+         ORDER BY c.turn, c.crawl_id LIMIT 64 FOR KEY SHARE"""),
+    "lock_crawl_limits": Sql("""
+        SELECT crawl_id FROM crawls WHERE crawl_id = ANY ($1::int[]) ORDER BY crawl_id FOR NO KEY UPDATE"""),
+    "pages_of_crawl": Sql("""
+        SELECT coalesce(sum(completed + assigned), 0)::bigint FROM counts
+         WHERE crawl_id = $1 AND key = '' AND domain = '' AND kind = 0"""),
+    "take_turns": Sql("""
+        WITH free AS (
+            SELECT crawl_id FROM crawls WHERE crawl_id = ANY ($1::int[])
+             ORDER BY crawl_id FOR NO KEY UPDATE SKIP LOCKED)
+        UPDATE crawls SET turn = nextval('turn_sequence') FROM free WHERE crawls.crawl_id = free.crawl_id"""),
+    "ready_queues": Sql("""
+        SELECT q.key, q.domain, q.delay_ms, q.blocked_until, q.page_limit
+          FROM generate_series(0, 15) AS b (band)
+         CROSS JOIN LATERAL (
+            SELECT * FROM queues
+             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
+         LIMIT $3"""),
+    "lock_free_gates": Sql(f"""
+        SELECT {GATE} FROM gates WHERE domain = ANY ($1::text[]) FOR UPDATE SKIP LOCKED"""),
+    "lock_gates": Sql(f"SELECT {GATE} FROM gates WHERE domain = ANY ($1::text[]) ORDER BY domain FOR UPDATE"),
+    "gate": Sql(f"SELECT {GATE} FROM gates WHERE domain = $1"),
+    "traffic": Sql("""
+        SELECT domain, count(*), count(*) FILTER (WHERE kind = 1), min(expires_at)
+          FROM leases WHERE domain = ANY ($1::text[]) GROUP BY domain"""),
+    "pages_of_queues": Sql("""
+        SELECT key, sum(completed + assigned)::bigint FROM counts
+         WHERE crawl_id = $1 AND key = ANY ($2::text[]) AND kind = 0 GROUP BY key"""),
+    "pages_of_run": Sql("""
+        SELECT w.domain,
+               coalesce((SELECT sum(r.pages) FROM run_counts r
+                          WHERE r.run_id = $1::uuid AND r.domain = w.domain), 0)::bigint
+               + (SELECT count(*) FROM leases l
+                   WHERE l.domain = w.domain AND l.run_id = $1::uuid AND l.kind = 0)
+          FROM unnest($2::text[]) AS w (domain)"""),
+    "wake_delayed": Sql("""
+        UPDATE tasks t SET delayed = false
+          FROM unnest($3::text[]) AS w (key)
+         CROSS JOIN LATERAL (
+            SELECT d.hash FROM tasks d
+             WHERE d.crawl_id = $1 AND d.key = w.key AND d.state = 1 AND d.delayed AND d.due_at <= $2
+             ORDER BY d.due_at LIMIT 1000) due
+         WHERE t.crawl_id = $1 AND t.key = w.key AND t.hash = due.hash AND t.state = 1"""),
+    "ready_tasks": Sql("""
+        SELECT h.key, h.hash, h.url, h.kind, h.priority, h.depth, h.attempt_count, h.discovery_type,
+               a.etag, a.last_modified, m.metadata
+          FROM unnest($2::text[], $3::int[]) AS w (key, number)
+         CROSS JOIN LATERAL (
+            SELECT * FROM tasks t
+             WHERE t.crawl_id = $1 AND t.key = w.key AND t.state = 1 AND NOT t.delayed
+             ORDER BY t.priority DESC, t.sequence LIMIT w.number) h
+          LEFT JOIN crawl_log a ON a.artifact_id = h.artifact_id
+          LEFT JOIN task_metadata m ON m.crawl_id = $1 AND m.key = h.key AND m.hash = h.hash
+         ORDER BY h.key, h.priority DESC, h.sequence"""),
+    "robots_task": Sql("""
+        SELECT state, due_at, attempt_count FROM tasks WHERE crawl_id = $1 AND key = $2 AND hash = $3"""),
+    "arm_robots_task": Sql("""
+        INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
+                           discovered_at, discovery_type)
+        VALUES ($1, $2, $3, $4, $5, 1, false, $6, 0, $7, $8, $8, $9)
+            ON CONFLICT (crawl_id, key, hash) DO UPDATE
+           SET state = 1, delayed = false, due_at = excluded.due_at, failures = 0, deferrals = 0, expiries = 0"""),
+    "insert_leases": Sql("""
+        INSERT INTO leases (token, crawl_id, key, hash, url_hash, domain, kind, worker, request_id, run_id,
+                            attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at)
+        SELECT * FROM unnest($1::bytea[], $2::int[], $3::text[], $4::bytea[], $5::bytea[], $6::text[],
+                             $7::smallint[], $8::text[], $9::text[], $10::uuid[], $11::int[], $12::bigint[],
+                             $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[])
+            ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
+    "postpone_tasks": Sql("""
+        UPDATE tasks t SET delayed = true, due_at = $2
+          FROM unnest($3::text[], $4::bytea[]) AS w (key, hash)
+         WHERE t.crawl_id = $1 AND t.key = w.key AND t.hash = w.hash AND t.state = 1"""),
+    "assign_tasks": Sql("""
+        UPDATE tasks t SET state = 2, attempt_count = t.attempt_count + 1
+          FROM unnest($2::text[], $3::bytea[]) AS w (key, hash)
+         WHERE t.crawl_id = $1 AND t.key = w.key AND t.hash = w.hash AND t.state = 1
+        RETURNING t.hash"""),
+    "update_gates": Sql("""
+        UPDATE gates g
+           SET next_fetch_at = w.next_fetch_at, backoff_until = w.backoff_until, backoff_level = w.backoff_level,
+               backoff_began_at = w.backoff_began_at, robots_delay_ms = w.robots_delay_ms,
+               robots_version = w.robots_version, robots_expires_at = w.robots_expires_at
+          FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::int[], $5::bigint[], $6::bigint[], $7::text[],
+                      $8::bigint[])
+            AS w (domain, next_fetch_at, backoff_until, backoff_level, backoff_began_at, robots_delay_ms,
+                  robots_version, robots_expires_at)
+         WHERE g.domain = w.domain"""),
+    "move_queues": Sql("""
+        UPDATE queues q
+           SET gate_opens_at = w.opens_at, last_served_at = CASE WHEN w.served THEN $2 ELSE q.last_served_at END
+          FROM unnest($3::text[], $4::bigint[], $5::boolean[]) AS w (key, opens_at, served)
+         WHERE q.crawl_id = $1 AND q.key = w.key"""),
+    # A queue that seems empty may have tasks in a transaction that has not committed, and whose adder
+    # saw no need to wake it. So it sleeps in three looks: the first leaves a mark that adders clear, the
+    # second notes the transactions then running, the third comes after all of them have ended.
+    "rest_queues": Sql(f"""
+        UPDATE queues q
+           SET tasks_due_at = CASE WHEN r.ready THEN LEAST(q.tasks_due_at, $2::bigint)
+                                   WHEN q.drained_xid BETWEEN 1 AND r.oldest_running THEN r.next_due_at
+                                   ELSE LEAST(r.next_due_at, $2::bigint + {DRAINED_LOOK_MS}) END,
+               drained_xid = CASE WHEN r.ready THEN NULL
+                                  WHEN q.drained_xid IS NULL THEN 0
+                                  WHEN q.drained_xid = 0 THEN r.next_to_run
+                                  WHEN q.drained_xid <= r.oldest_running THEN NULL
+                                  ELSE q.drained_xid END
+          FROM (SELECT w.key,
+                       EXISTS (SELECT FROM tasks t WHERE t.crawl_id = $1 AND t.key = w.key AND t.state = 1
+                                  AND NOT t.delayed) AS ready,
+                       coalesce((SELECT min(t.due_at) FROM tasks t WHERE t.crawl_id = $1 AND t.key = w.key
+                                    AND t.state = 1 AND t.delayed), {NEVER}) AS next_due_at,
+                       pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest_running,
+                       pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next_to_run
+                  FROM unnest($3::text[]) AS w (key)) r
+         WHERE q.crawl_id = $1 AND q.key = r.key"""),
+    "next_ready_at": Sql("""
+        SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+                              ORDER BY ready_at LIMIT 1) q"""),
+    "next_ready_at_any": Sql("""
+        SELECT min(q.ready_at) FROM crawls c CROSS JOIN generate_series(0, 15) AS b (band)
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band
+                              ORDER BY ready_at LIMIT 1) q
+         WHERE c.state = 'running'"""),
+    # ---------------------------------------------------------------- report
+    "lock_leases": Sql(f"""
+        SELECT {HELD_LEASE} FROM leases l
+          JOIN crawls c ON c.crawl_id = l.crawl_id
+          JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
+         WHERE l.token = ANY ($1::bytea[]) ORDER BY l.token FOR UPDATE OF l"""),
+    "lock_leases_of_worker": Sql(f"""
+        SELECT {HELD_LEASE} FROM leases l
+          JOIN crawls c ON c.crawl_id = l.crawl_id
+          JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
+         WHERE l.worker = $1 ORDER BY l.token FOR UPDATE OF l"""),
+    "lock_expired_leases": Sql(f"""
+        SELECT {HELD_LEASE} FROM leases l
+          JOIN crawls c ON c.crawl_id = l.crawl_id
+          JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
+         WHERE l.expires_at <= $1 ORDER BY l.expires_at LIMIT $2 FOR UPDATE OF l SKIP LOCKED"""),
+    "lock_lease_tokens": Sql("""
+        SELECT token FROM leases WHERE token = ANY ($1::bytea[]) ORDER BY token FOR NO KEY UPDATE"""),
+    "renew_leases": Sql("""
+        UPDATE leases SET last_heartbeat = $1, expires_at = $2
+         WHERE token = ANY ($3::bytea[]) AND expires_at > $1 RETURNING token"""),
+    "earlier_answers": Sql("""
+        SELECT token, verdict, retry_at FROM crawl_log WHERE token = ANY ($1::bytea[])"""),
+    "insert_crawl_log": Sql("""
+        INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, domain_id, kind, outcome, verdict,
+                               retry_at, reason, http_status, images_found, digest, etag, last_modified,
+                               content_type, body_bytes, content_location, discovery_type, depth, run_id,
+                               leased_at, fetched_at, elapsed_ms, reported_at)
+        SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::int[], $7::text[],
+                             $8::uuid[], $9::smallint[], $10::text[], $11::text[], $12::bigint[], $13::text[],
+                             $14::int[], $15::int[], $16::text[], $17::text[], $18::text[], $19::text[],
+                             $20::bigint[], $21::text[], $22::smallint[], $23::int[], $24::uuid[], $25::bigint[],
+                             $26::bigint[], $27::int[], $28::bigint[])
+        RETURNING token, artifact_id"""),
+    "delete_leases": Sql("DELETE FROM leases WHERE token = ANY ($1::bytea[]) RETURNING token"),
+    "end_tasks": Sql("""
+        UPDATE tasks t
+           SET state = w.state, delayed = w.delayed, due_at = w.due_at, failures = w.failures,
+               deferrals = w.deferrals, expiries = w.expiries,
+               http_status = coalesce(w.http_status, t.http_status), reason = w.reason,
+               artifact_id = coalesce(w.artifact_id, t.artifact_id)
+          FROM unnest($1::int[], $2::text[], $3::bytea[], $4::int[], $5::smallint[], $6::boolean[], $7::bigint[],
+                      $8::int[], $9::int[], $10::int[], $11::int[], $12::text[], $13::bigint[])
+            AS w (crawl_id, key, hash, attempt, state, delayed, due_at, failures, deferrals, expiries, http_status,
+                  reason, artifact_id)
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.state = 2
+           AND t.attempt_count = w.attempt
+        RETURNING t.hash"""),
+    "put_robots": Sql("""
+        INSERT INTO robots (domain, version, text, fetched_at) VALUES ($1, $2, $3, $4)
+            ON CONFLICT (domain) DO UPDATE
+           SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
+    "robots_text": Sql("SELECT version, text FROM robots WHERE domain = $1"),
+    # ------------------------------------------------------ overrides, upkeep
+    "configure_gate": Sql("""
+        UPDATE gates SET delay_ms = $2, concurrency = $3, blocked_until = $4, band = $5 WHERE domain = $1"""),
+    "set_domain_band": Sql("""
+        WITH locked AS (
+            SELECT crawl_id, key FROM queues WHERE domain = $1 AND priority IS NULL
+             ORDER BY crawl_id, key FOR NO KEY UPDATE)
+        UPDATE queues q SET band = $2 FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
+    "configure_queue": Sql("""
+        INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at, delay_ms, blocked_until,
+                            page_limit, priority)
+        VALUES ($1, $2, '', $3, $4, $5, $6, $7, $8, $9)
+            ON CONFLICT (crawl_id, key) DO UPDATE
+           SET delay_ms = excluded.delay_ms, blocked_until = excluded.blocked_until,
+               page_limit = excluded.page_limit, priority = excluded.priority, gate_opens_at = 0,
+               band = CASE WHEN excluded.priority IS NULL
+                           THEN coalesce((SELECT g.band FROM gates g WHERE g.domain = queues.domain), excluded.band)
+                           ELSE excluded.band END"""),
+    "promote_tasks": Sql("""
+        WITH chosen AS (
+            SELECT crawl_id, key, hash FROM tasks
+             WHERE crawl_id = $1 AND state = 0 AND depth <= $2 ORDER BY depth LIMIT $4 FOR UPDATE SKIP LOCKED)
+        UPDATE tasks t SET state = 1, delayed = true, due_at = GREATEST(t.due_at, $3) FROM chosen c
+         WHERE t.crawl_id = c.crawl_id AND t.key = c.key AND t.hash = c.hash
+        RETURNING t.key, t.kind, t.url"""),
+    "retry_tasks": Sql("""
+        WITH chosen AS (
+            SELECT crawl_id, key, hash FROM tasks
+             WHERE crawl_id = $1 AND state = 4 AND ($2::text IS NULL OR key = $2) AND ($3::int IS NULL OR kind = $3)
+               AND ($4::text IS NULL OR strpos(url, $4) > 0)
+             LIMIT $6 FOR UPDATE SKIP LOCKED)
+        UPDATE tasks t SET state = 1, delayed = true, due_at = $5, failures = 0, deferrals = 0, expiries = 0
+          FROM chosen c WHERE t.crawl_id = c.crawl_id AND t.key = c.key AND t.hash = c.hash
+        RETURNING t.key, t.kind, t.url"""),
+    "tasks_in_order": Sql("""
+        SELECT key, hash, url, state, kind, discovered_at FROM tasks
+         WHERE crawl_id = $1 AND ($2::text IS NULL OR key = $2) AND (key, hash) > ($3, $4)
+         ORDER BY key, hash LIMIT $5"""),
+    "delete_tasks": Sql("""
+        DELETE FROM tasks t USING unnest($2::text[], $3::bytea[]) AS w (key, hash)
+         WHERE t.crawl_id = $1 AND t.key = w.key AND t.hash = w.hash RETURNING t.hash"""),
+    "delete_metadata": Sql("""
+        DELETE FROM task_metadata m USING unnest($2::text[], $3::bytea[]) AS w (key, hash)
+         WHERE m.crawl_id = $1 AND m.key = w.key AND m.hash = w.hash"""),
+    "queue_totals": Sql("""
+        SELECT kind, sum(discovered)::bigint, sum(pending)::bigint, sum(assigned)::bigint, sum(completed)::bigint,
+               sum(failed)::bigint
+          FROM counts WHERE crawl_id = $1 AND key = $2 GROUP BY kind"""),
+    "delete_queue_leases": Sql("DELETE FROM leases WHERE crawl_id = $1 AND key = $2"),
+    "delete_queue_tasks": Sql("DELETE FROM tasks WHERE crawl_id = $1 AND key = $2"),
+    "delete_queue_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = $1 AND key = $2"),
+    "delete_queue_counts": Sql("DELETE FROM counts WHERE crawl_id = $1 AND key = $2"),
+    "delete_queue_row": Sql("DELETE FROM queues WHERE crawl_id = $1 AND key = $2"),
+    "lock_queues_of_crawl": Sql("""
+        SELECT count(*) FROM (
+            SELECT FROM queues WHERE crawl_id = $1 ORDER BY key FOR UPDATE) locked"""),
+    "delete_crawl_leases": Sql("DELETE FROM leases WHERE crawl_id = $1"),
+    "delete_crawl_tasks": Sql("DELETE FROM tasks WHERE crawl_id = $1"),
+    "delete_crawl_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = $1"),
+    "delete_crawl_counts": Sql("DELETE FROM counts WHERE crawl_id = $1"),
+    "delete_crawl_queues": Sql("DELETE FROM queues WHERE crawl_id = $1"),
+    "delete_crawl_row": Sql("DELETE FROM crawls WHERE crawl_id = $1"),
+    # ---------------------------------------------------------------- browse
+    "list_tasks": Sql(f"""
+        SELECT {TASK}, l.last_heartbeat FROM tasks t
+          LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+         WHERE t.crawl_id = $1 AND (t.key, t.hash) > ($2, $3) AND ($4::text IS NULL OR t.key = $4)
+           AND ($5::int IS NULL OR t.state = $5) AND ($6::int IS NULL OR t.kind = $6)
+           AND ($7::text IS NULL OR strpos(t.url, $7) > 0)
+         ORDER BY t.key, t.hash LIMIT $8"""),
+    "task": Sql(f"""
+        SELECT {TASK}, l.last_heartbeat FROM tasks t
+          LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+         WHERE t.crawl_id = $1 AND t.key = $2 AND t.hash = $3"""),
+    "counts": Sql("""
+        SELECT coalesce(sum(discovered), 0)::bigint, coalesce(sum(pending), 0)::bigint,
+               coalesce(sum(assigned), 0)::bigint, coalesce(sum(completed), 0)::bigint,
+               coalesce(sum(failed), 0)::bigint
+          FROM counts WHERE crawl_id = $1 AND key = $2"""),
+    "counts_by_kind": Sql("""
+        SELECT kind, sum(discovered)::bigint, sum(pending)::bigint, sum(assigned)::bigint, sum(completed)::bigint,
+               sum(failed)::bigint
+          FROM counts WHERE crawl_id = $1 AND key = '' GROUP BY kind ORDER BY kind"""),
+    "list_queues": Sql("""
+        SELECT q.key, q.domain, q.band, q.ready_at, q.last_served_at, q.delay_ms, q.blocked_until, q.page_limit,
+               q.priority, n.discovered, n.pending, n.assigned, n.completed, n.failed
+          FROM (SELECT * FROM queues WHERE crawl_id = $1 AND key > $2 ORDER BY key LIMIT $3) q
+         CROSS JOIN LATERAL (
+            SELECT coalesce(sum(discovered), 0)::bigint AS discovered, coalesce(sum(pending), 0)::bigint AS pending,
+                   coalesce(sum(assigned), 0)::bigint AS assigned,
+                   coalesce(sum(completed), 0)::bigint AS completed, coalesce(sum(failed), 0)::bigint AS failed
+              FROM counts WHERE counts.crawl_id = $1 AND counts.key = q.key) n
+         ORDER BY q.key"""),
+    "list_artifacts": Sql("""
+        SELECT artifact_id, crawl, key, url, token, attempt, domain, domain_id, kind, outcome, reason,
+               discovery_type, run_id, depth, leased_at, reported_at, http_status, fetched_at, elapsed_ms,
+               content_type, body_bytes, images_found, digest, etag, last_modified, content_location
+          FROM crawl_log WHERE crawl = $1 AND artifact_id > $2 ORDER BY artifact_id LIMIT $3"""),
+}

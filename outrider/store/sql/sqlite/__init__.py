@@ -1,0 +1,1 @@
+"""SQLite: one writing thread with group commit, readers beside it, and the text of every statement."""

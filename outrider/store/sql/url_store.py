@@ -1,0 +1,290 @@
+"""`UrlStore` on SQL: checks what comes in, and has an engine run the scripts."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from outrider.model.artifact import Artifact
+from outrider.model.errors import InvalidInput, LimitExceeded
+from outrider.model.gate import Gate, GateSettings
+from outrider.model.lease import LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token, Verdict
+from outrider.model.settings import Settings
+from outrider.model.task import (
+    MAX_BATCH,
+    MAX_KEY_CHARACTERS,
+    AddResult,
+    Counts,
+    Crawl,
+    CrawlLimits,
+    CrawlRules,
+    CrawlState,
+    Discovered,
+    Kind,
+    Queue,
+    QueueSettings,
+    Refusal,
+    Task,
+    TaskFilter,
+    TaskPage,
+)
+from outrider.model.url import canonical_domain
+from outrider.policy.admission import admit, storable
+from outrider.store.sql.engine import Engine
+from outrider.store.sql.script import Script
+from outrider.store.sql.urls import browse, crawls, gates, overrides, upkeep
+from outrider.store.sql.urls.add import RulesChanged, add
+from outrider.store.sql.urls.crawls import StoredCrawl
+from outrider.store.sql.urls.lease import lease
+from outrider.store.sql.urls.report import problem_with, reap, release, renew, report
+
+Answer = TypeVar("Answer")
+
+REAP_BATCH = 1_000
+PAGE = 100
+ANY_TASK = TaskFilter()
+DEFAULT_RULES = CrawlRules()
+DAY_MS = 86_400_000
+
+
+class SqlUrlStore:
+    """The URL plane on an SQL engine."""
+
+    def __init__(self, engine: Engine, settings: Settings | None = None) -> None:
+        self._engine = engine
+        self._settings = settings or Settings()
+        self._slot = random.randrange(engine.slots)
+        self._crawls: dict[str, StoredCrawl] = {}
+        """Crawls by name, for admission; `add` checks that they are still the same."""
+
+    async def create_crawl(
+        self,
+        name: str,
+        rules: CrawlRules = DEFAULT_RULES,
+        limits: CrawlLimits | None = None,
+        *,
+        now: int | None = None,
+    ) -> Crawl:
+        """Create a crawl, or find it; raises `CrawlConflict` where its rules are others."""
+        return await self._engine.write(lambda: crawls.create(name, rules, limits, now))
+
+    async def get_crawl(self, name: str) -> Crawl:
+        """Find a crawl; raises `UnknownCrawl`."""
+        return (await self._engine.read(lambda: crawls.find(name))).crawl
+
+    async def list_crawls(self) -> list[Crawl]:
+        """List all crawls by name."""
+        return await self._engine.read(crawls.list_all)
+
+    async def set_crawl_state(self, name: str, state: CrawlState) -> Crawl:
+        """Run, pause or cancel a crawl."""
+        return await self._engine.write(lambda: crawls.set_state(name, state))
+
+    async def set_crawl_limits(self, name: str, limits: CrawlLimits) -> Crawl:
+        """Change a crawl's limits."""
+        return await self._engine.write(lambda: crawls.set_limits(name, limits))
+
+    async def add(
+        self, crawl: str, items: Sequence[Discovered], *, now: int | None = None
+    ) -> list[AddResult]:
+        """Store what is new; one answer for each item, in order."""
+        if len(items) > MAX_BATCH:
+            raise LimitExceeded(f"{len(items)} URLs in one batch, allowed are {MAX_BATCH}")
+        while True:
+            stored = self._crawls.get(crawl)
+            if stored is None:
+                stored = await self._engine.read(lambda: crawls.find(crawl))
+                self._crawls[crawl] = stored
+            admission = admit(items, stored.crawl.rules)
+            known = stored
+            try:
+                return await self._engine.write(lambda: add(known, admission, now, self._slot))
+            except RulesChanged:
+                del self._crawls[crawl]
+
+    async def lease(self, request: LeaseRequest, *, now: int | None = None) -> LeaseGrant:
+        """Hand out ready tasks, as far as politeness and limits allow."""
+        _check_lease_request(request)
+        return await self._engine.write(lambda: lease(request, now, self._settings, self._slot))
+
+    async def renew(
+        self, tokens: Sequence[Token], *, lease_ms: int | None = None, now: int | None = None
+    ) -> list[Renewal]:
+        """Prolong leases that are live."""
+        length = _checked_length(lease_ms, self._settings)
+        live = [token for token in tokens if _is_token(token)]
+        _check_batch(len(tokens), "tokens")
+        answers = dict(zip(live, await self._engine.write(lambda: renew(live, now, length)), strict=True))
+        return [answers.get(token, Renewal.LEASE_LOST) for token in tokens]
+
+    async def report(self, reports: Sequence[Report], *, now: int | None = None) -> list[ReportAnswer]:
+        """End leases with what was found; one answer for each report, in order."""
+        _check_batch(len(reports), "reports")
+        answers = [_refusal(each) for each in reports]
+        readable = [each for each, answer in zip(reports, answers, strict=True) if answer is None]
+        if readable:
+            chances = [random.random() for _ in readable]
+            given = iter(
+                await self._engine.write(lambda: report(readable, now, self._settings, self._slot, chances))
+            )
+            return [next(given) if answer is None else answer for answer in answers]
+        return [answer for answer in answers if answer is not None]
+
+    async def reap(self, *, most: int = REAP_BATCH, now: int | None = None) -> list[Token]:
+        """Return the tasks of leases that have expired."""
+        return await self._engine.write(lambda: reap(now, most, self._settings, self._slot))
+
+    async def release(
+        self, tokens: Sequence[Token] = (), *, worker: str | None = None, now: int | None = None
+    ) -> list[Token]:
+        """Give leases back uncharged: those named, or all of a worker."""
+        _check_batch(len(tokens), "tokens")
+        named = [token for token in tokens if _is_token(token)]
+        return await self._engine.write(lambda: release(named, worker, now, self._settings, self._slot))
+
+    async def promote(self, crawl: str, *, now: int | None = None) -> int:
+        """Make PENDING what an earlier depth limit left DISCOVERED."""
+        return await self._in_chunks(lambda: upkeep.promote(crawl, now, self._slot))
+
+    async def retry_failed(
+        self, crawl: str, which: TaskFilter = ANY_TASK, *, now: int | None = None
+    ) -> int:
+        """Give FAILED tasks a fresh start."""
+        _check_texts(which.key, which.url_contains)
+        return await self._in_chunks(lambda: upkeep.retry_failed(crawl, which, now, self._slot))
+
+    async def _in_chunks(self, script: Callable[[], Script[int]]) -> int:
+        """Repeat a script, each time in a transaction of its own, until it finds less than a chunk."""
+        done = 0
+        while True:
+            number = await self._engine.write(script)
+            done += number
+            if number < upkeep.CHUNK:
+                return done
+
+    async def counts(self, crawl: str, key: str | None = None) -> Counts:
+        """Sum up a crawl or one of its queues, exactly."""
+        _check_texts(key)
+        return await self._engine.read(lambda: browse.counts(crawl, key))
+
+    async def counts_by_kind(self, crawl: str) -> dict[Kind, Counts]:
+        """Sum up a crawl for each kind of task, exactly."""
+        return await self._engine.read(lambda: browse.counts_by_kind(crawl))
+
+    async def find_task(self, crawl: str, url: str, key: str | None = None) -> Task | None:
+        """Find a task by any spelling of its URL."""
+        _check_texts(key)
+        return await self._engine.read(lambda: browse.find_task(crawl, url, key))
+
+    async def list_tasks(
+        self, crawl: str, which: TaskFilter = ANY_TASK, *, cursor: str | None = None, limit: int = PAGE
+    ) -> TaskPage:
+        """List tasks in an order that stays the same whatever happens to them."""
+        _check_texts(which.key, which.url_contains)
+        return await self._engine.read(lambda: browse.list_tasks(crawl, which, cursor, limit))
+
+    async def list_queues(self, crawl: str, *, after: str = "", limit: int = PAGE) -> list[Queue]:
+        """List queues by key."""
+        _check_texts(after)
+        return await self._engine.read(lambda: browse.list_queues(crawl, after, limit))
+
+    async def artifacts(self, crawl: str, *, after_id: int = 0, limit: int = PAGE) -> list[Artifact]:
+        """List a crawl's artifacts in the order in which they were reported."""
+        return await self._engine.read(lambda: browse.artifacts(crawl, after_id, limit))
+
+    async def configure_queue(
+        self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None
+    ) -> None:
+        """Set a queue's overrides, also before its first URL."""
+        await self._engine.write(lambda: overrides.configure_queue(crawl, key, settings, now))
+
+    async def configure_gate(self, domain: str, settings: GateSettings, *, now: int | None = None) -> Gate:
+        """Set a domain's politeness for all crawls, also before its first URL."""
+        canonical = canonical_domain(domain)
+        return await self._engine.write(lambda: gates.configure(canonical, settings, now))
+
+    async def get_gate(self, domain: str) -> Gate | None:
+        """Read a domain's gate."""
+        canonical = canonical_domain(domain)
+        return await self._engine.read(lambda: gates.get(canonical))
+
+    async def robots_text(self, domain: str) -> tuple[str, str] | None:
+        """Read the version and text of a domain's robots.txt."""
+        canonical = canonical_domain(domain)
+        return await self._engine.read(lambda: gates.robots_text(canonical))
+
+    async def delete_queue(self, crawl: str, key: str) -> int:
+        """Remove a queue with its tasks and settings."""
+        _check_texts(key)
+        return await self._engine.write(lambda: upkeep.delete_queue(crawl, key, self._slot))
+
+    async def delete_crawl(self, crawl: str) -> int:
+        """Remove a crawl with everything but its artifacts."""
+        return await self._engine.write(lambda: upkeep.delete_crawl(crawl))
+
+    async def purge(self, crawl: str, *, before: int, key: str | None = None) -> int:
+        """Remove tasks discovered before a time, except those in flight, chunk by chunk."""
+        _check_texts(key)
+        removed = 0
+        place: tuple[str, bytes] | None = ("", b"")
+        while place is not None:
+            start = place
+            number, place = await self._engine.write(
+                lambda: upkeep.purge(crawl, before, key, start, self._slot)
+            )
+            removed += number
+        return removed
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the store."""
+        await self._engine.close()
+
+
+def _is_token(token: object) -> bool:
+    """Tell whether a text can be a token at all; one that cannot is no live lease."""
+    if not isinstance(token, str) or len(token) != 32:
+        return False
+    try:
+        bytes.fromhex(token)
+    except ValueError:
+        return False
+    return " " not in token
+
+
+def _refusal(each: Report) -> ReportAnswer | None:
+    if not _is_token(each.token):
+        return ReportAnswer(verdict=Verdict.LEASE_LOST, refusal=Refusal.BAD_REPORT, detail="not a token")
+    return problem_with(each, MAX_BATCH)
+
+
+def _check_batch(number: int, what: str) -> None:
+    if number > MAX_BATCH:
+        raise LimitExceeded(f"{number} {what} in one batch, allowed are {MAX_BATCH}")
+
+
+def _check_texts(*texts: object) -> None:
+    for text in texts:
+        if text is not None and not (isinstance(text, str) and storable(text)):
+            raise InvalidInput(f"{text!r:.100} is not a text that a store can look for")
+
+
+def _checked_length(lease_ms: int | None, settings: Settings) -> int:
+    length = settings.crash_threshold_ms if lease_ms is None else lease_ms
+    if type(length) is not int or not 1 <= length <= DAY_MS:
+        raise InvalidInput(f"a lease lasts from 1 ms to a day ({DAY_MS} ms), not {lease_ms!r:.100}")
+    return length
+
+
+def _check_lease_request(request: LeaseRequest) -> None:
+    for field in ("worker", "request_id"):
+        text = getattr(request, field)
+        if not isinstance(text, str) or not storable(text) or not 0 < len(text) <= MAX_KEY_CHARACTERS:
+            raise InvalidInput(f"{field} has 1 to {MAX_KEY_CHARACTERS} characters, not {text!r:.100}")
+    if type(request.slots) is not int or not 1 <= request.slots <= MAX_BATCH:
+        raise InvalidInput(f"slots must be from 1 to {MAX_BATCH}, not {request.slots!r:.100}")
+    if request.lease_ms is not None and not (
+        type(request.lease_ms) is int and 1 <= request.lease_ms <= DAY_MS
+    ):
+        raise InvalidInput(f"a lease lasts from 1 ms to a day ({DAY_MS} ms), not {request.lease_ms!r:.100}")
+    most = request.max_per_queue
+    if most is not None and (type(most) is not int or most < 1):
+        raise InvalidInput(f"max_per_queue must be at least 1, not {most!r:.100}")

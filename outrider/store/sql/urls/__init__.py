@@ -1,0 +1,11 @@
+"""The scripts of the URL plane.
+
+Locks are always taken in one order, so that no mix of operations can deadlock:
+
+    crawls -> leases (by token) -> domains, gates, queues, tasks inserted (by key)
+           -> gates (by domain) -> leases deleted or inserted -> tasks updated
+           -> queues (by crawl, key) -> counts (by scope)
+
+`lease` stands outside this order and therefore never waits: it skips every queue and gate that
+somebody else holds, and looks at them again a moment later.
+"""

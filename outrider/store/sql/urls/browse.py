@@ -1,0 +1,175 @@
+"""Browsing: tasks, queues, counts and artifacts, page by page in an order that stays."""
+
+import base64
+import binascii
+
+import msgspec
+
+from outrider.model.artifact import Artifact, Fetch
+from outrider.model.errors import InvalidInput
+from outrider.model.machines import TaskState
+from outrider.model.task import (
+    MAX_BATCH,
+    Counts,
+    DiscoveryType,
+    Kind,
+    Queue,
+    QueueSettings,
+    Task,
+    TaskFilter,
+    TaskPage,
+)
+from outrider.model.url import locate, url_hash
+from outrider.policy.admission import key_for
+from outrider.store.sql.script import Call, Row, Script
+from outrider.store.sql.urls import crawls
+from outrider.store.sql.urls.add import MAX_PROBES
+from outrider.store.sql.urls.counting import NUMBER, STATES
+
+
+def check_page_size(limit: int) -> int:
+    """Refuse a page that is empty or larger than a batch may be."""
+    if type(limit) is not int or not 1 <= limit <= MAX_BATCH:
+        raise InvalidInput(f"a page has 1 to {MAX_BATCH} rows, not {limit!r:.100}")
+    return limit
+
+
+def encoded_cursor(key: str, digest: bytes) -> str:
+    """Write the place of a task as a word that can be handed out."""
+    return base64.urlsafe_b64encode(digest + key.encode()).decode()
+
+
+def decoded_cursor(cursor: str | None) -> tuple[str, bytes]:
+    """Read a place back; None is the beginning."""
+    if cursor is None:
+        return "", b""
+    try:
+        raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
+        if len(raw) < 16:
+            raise ValueError
+        return raw[16:].decode(), raw[:16]
+    except (ValueError, binascii.Error) as error:
+        raise InvalidInput(f"{cursor!r:.100} is not a cursor that a listing gave out") from error
+
+
+def decoded_task(crawl: str, row: Row) -> Task:
+    """Read a task joined with its lease."""
+    return Task(
+        crawl=crawl,
+        key=row[0],
+        url=row[2],
+        kind=Kind(row[3]),
+        state=STATES[row[4]],
+        priority=row[5],
+        depth=row[6],
+        attempt_count=row[7],
+        failures=row[8],
+        deferrals=row[9],
+        expiries=row[10],
+        discovered_at=row[11],
+        due_at=row[12],
+        discovery_type=DiscoveryType(row[13]),
+        http_status=row[14],
+        reason=row[15],
+        last_heartbeat=row[16],
+    )
+
+
+def list_tasks(name: str, which: TaskFilter, cursor: str | None, limit: int) -> Script[TaskPage]:
+    """List tasks by (key, hash): a task never moves in this order, whatever happens to it."""
+    stored = yield from crawls.find(name)
+    after_key, after_hash = decoded_cursor(cursor)
+    rows = yield Call(
+        "list_tasks",
+        (
+            stored.crawl_id, after_key, after_hash, which.key,
+            None if which.state is None else NUMBER[TaskState(which.state)],
+            None if which.kind is None else int(which.kind),
+            which.url_contains, check_page_size(limit),
+        ),
+    )  # fmt: skip
+    tasks = [decoded_task(name, row) for row in rows]
+    next_cursor = encoded_cursor(rows[-1][0], bytes(rows[-1][1])) if len(rows) == limit else None
+    return TaskPage(tasks=tasks, next_cursor=next_cursor)
+
+
+def find_task(name: str, url: str, key: str | None) -> Script[Task | None]:
+    """Find a task by its URL, in any spelling that normalises to the same."""
+    stored = yield from crawls.find(name)
+    rules = stored.crawl.rules
+    place = locate(url, strip_tracking=rules.strip_tracking, sort_query=rules.sort_query)
+    kept_under = key_for(place, rules) if key is None else key
+    for probe in range(MAX_PROBES):
+        rows = yield Call("task", (stored.crawl_id, kept_under, url_hash(place.url, probe)))
+        if not rows:
+            return None
+        if rows[0][2] == place.url:
+            return decoded_task(name, rows[0])
+    return None
+
+
+def counts(name: str, key: str | None) -> Script[Counts]:
+    """Sum the counts of a crawl or of one of its queues; an unknown queue has none."""
+    stored = yield from crawls.find(name)
+    rows = yield Call("counts", (stored.crawl_id, "" if key is None else key))
+    return Counts(**{state.lower(): int(number) for state, number in zip(STATES, rows[0], strict=True)})
+
+
+def counts_by_kind(name: str) -> Script[dict[Kind, Counts]]:
+    """Sum the counts of a crawl for each kind of task that it has."""
+    stored = yield from crawls.find(name)
+    rows = yield Call("counts_by_kind", (stored.crawl_id,))
+    return {
+        Kind(kind): Counts(**{state.lower(): int(number) for state, number in zip(STATES, numbers, strict=True)})
+        for kind, *numbers in rows
+    }
+
+
+def list_queues(name: str, after: str, limit: int) -> Script[list[Queue]]:
+    """List queues by key with their settings and counts."""
+    stored = yield from crawls.find(name)
+    rows = yield Call("list_queues", (stored.crawl_id, after, check_page_size(limit)))
+    return [
+        Queue(
+            crawl=name,
+            key=row[0],
+            domain=row[1] or None,
+            band=row[2],
+            ready_at=row[3],
+            last_served_at=row[4],
+            settings=QueueSettings(
+                delay_ms=row[5], blocked_until=row[6] or None, page_limit=row[7], priority=row[8]
+            ),
+            counts=Counts(
+                **{state.lower(): int(number) for state, number in zip(STATES, row[9:14], strict=True)}
+            ),
+        )
+        for row in rows
+    ]
+
+
+def artifacts(name: str, after_id: int, limit: int) -> Script[list[Artifact]]:
+    """List a crawl's artifacts in the order in which they were reported."""
+    rows = yield Call("list_artifacts", (name, after_id, check_page_size(limit)))
+    return [
+        Artifact(
+            artifact_id=row[0],
+            crawl=row[1],
+            key=row[2],
+            url=row[3],
+            token=bytes(row[4]).hex(),
+            attempt=row[5],
+            domain=row[6],
+            domain_id=None if row[7] is None else str(row[7]),
+            kind=Kind(row[8]),
+            outcome=row[9],
+            reason=row[10],
+            discovery_type=DiscoveryType(row[11]),
+            run_id=None if row[12] is None else str(row[12]),
+            depth=row[13],
+            leased_at=row[14],
+            reported_at=row[15],
+            fetch=msgspec.convert(dict(zip(Fetch.__struct_fields__, row[16:], strict=True)), Fetch),
+        )
+        for row in rows
+    ]

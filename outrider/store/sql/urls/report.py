@@ -1,0 +1,348 @@
+"""Reports: outcome, artifact, links, clocks and counts of many leases in one transaction.
+
+Nothing is written for a report whose lease is not live; a token that has ended its task before is
+answered as it was then.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from outrider.model.errors import InvalidTransition
+from outrider.model.gate import Gate, Robots
+from outrider.model.lease import Outcome, Renewal, Report, ReportAnswer, Token, Verdict
+from outrider.model.machines import TASK, TaskState
+from outrider.model.settings import Settings
+from outrider.model.task import Discovered, Kind, Refusal
+from outrider.policy import politeness, retry
+from outrider.policy.admission import admit, storable
+from outrider.policy.politeness import Leased
+from outrider.policy.retry import Decision, Tally
+from outrider.store.sql.script import Call, Row, Script, Value
+from outrider.store.sql.urls import add, crawls, gates
+from outrider.store.sql.urls.counting import ASSIGNED, NUMBER, CountChanges
+from outrider.store.sql.urls.crawls import StoredCrawl
+from outrider.store.sql.urls.waking import Wakes
+
+LOST = ReportAnswer(verdict=Verdict.LEASE_LOST)
+ROBOTS_DAY_MS = 24 * 3_600_000
+"""How long a robots.txt holds where the worker did not say."""
+
+
+class HeldLease(NamedTuple):
+    """A live lease with its task, both locked."""
+
+    token: bytes
+    crawl_id: int
+    crawl: str
+    key: str
+    hash: bytes
+    domain: str
+    kind: int
+    run_id: str | None
+    attempt: int
+    delay_ms: int
+    gate_was: int
+    granted_at: int
+    expires_at: int
+    url: str
+    url_hash: bytes
+    depth: int
+    discovery_type: int
+    failures: int
+    deferrals: int
+    expiries: int
+
+    @property
+    def scope(self) -> tuple[int, str, str, int]:
+        """What its counts are kept under."""
+        return (self.crawl_id, self.key, self.domain, self.kind)
+
+    @property
+    def tally(self) -> Tally:
+        """What the task has been through so far."""
+        return Tally(failures=self.failures, deferrals=self.deferrals, expiries=self.expiries)
+
+    @property
+    def leased(self) -> Leased:
+        """What it remembers of its gate."""
+        return Leased(granted_at=self.granted_at, delay_ms=self.delay_ms, gate_was=self.gate_was)
+
+
+def held_lease(row: Row) -> HeldLease:
+    """Read a lease joined with its task."""
+    held = HeldLease(*row)
+    return held if held.run_id is None else held._replace(run_id=str(held.run_id))
+
+
+class Ending(NamedTuple):
+    """A lease that ends, and what becomes of its task."""
+
+    held: HeldLease
+    decision: Decision
+    http_status: int | None = None
+    artifact_id: int | None = None
+
+
+def problem_with(report: Report, max_links: int) -> ReportAnswer | None:
+    """Find what makes a report unreadable; its lease then stays as it was."""
+    if not isinstance(report.outcome, Outcome):
+        detail = f"outcome {report.outcome!r:.100} is not one of {', '.join(Outcome)}"
+    elif len(report.links) > max_links:
+        detail = f"{len(report.links)} links in one report, allowed are {max_links}"
+    elif report.outcome is Outcome.DONE and not 0 < report.fetch.http_status < 1000:
+        detail = f"a report of done needs an http_status, not {report.fetch.http_status!r:.100}"
+    elif report.reason is not None and not (isinstance(report.reason, str) and storable(report.reason)):
+        detail = f"reason {report.reason!r:.100} cannot be stored"
+    else:
+        detail = _numbers_problem(report) or _texts_problem(report)
+    if detail is None:
+        return None
+    return ReportAnswer(verdict=Verdict.REJECTED, refusal=Refusal.BAD_REPORT, detail=detail)
+
+
+def _numbers_problem(report: Report) -> str | None:
+    fetch = report.fetch
+    for name, value, most in (
+        ("http_status", fetch.http_status, 2**15),
+        ("images_found", fetch.images_found, 2**31),
+        ("elapsed_ms", fetch.elapsed_ms, 2**31),
+        ("body_bytes", fetch.body_bytes, 2**62),
+        ("fetched_at", fetch.fetched_at, 2**62),
+        ("retry_after_ms", report.retry_after_ms, 2**42),
+        ("sent_after_ms", report.sent_after_ms, 2**42),
+        ("expires_in_ms", report.robots.expires_in_ms if report.robots else 0, 2**42),
+        ("crawl_delay_ms", report.robots.crawl_delay_ms if report.robots else 0, 2**42),
+    ):
+        if value is not None and (type(value) is not int or not 0 <= value < most):
+            return f"{name} {value!r:.100} is not a whole number from 0 to {most - 1}"
+    return None
+
+
+def _texts_problem(report: Report) -> str | None:
+    fetch = report.fetch
+    for name in ("content_type", "digest", "etag", "last_modified", "content_location"):
+        value = getattr(fetch, name)
+        if value is not None and not (isinstance(value, str) and storable(value)):
+            return f"{name} {value!r:.100} cannot be stored"
+    if report.robots is not None and not (isinstance(report.robots.text, str) and storable(report.robots.text)):
+        return "the text of robots.txt cannot be stored"
+    return None
+
+
+def report(
+    reports: Sequence[Report], now: int | None, settings: Settings, slot: int, chances: Sequence[float]
+) -> Script[list[ReportAnswer]]:
+    """Take reports that were found readable; `chances` are the draws for the jitter, one for each."""
+    tokens = {report.token: bytes.fromhex(report.token) for report in reports}
+    wanted = [(token,) for token in sorted(tokens.values())]
+    stored = {row[1]: crawls.decoded(row) for row in (yield Call("crawls_of_leases", (), wanted))}
+    rows = yield Call("lock_leases", (), wanted)
+    moment = yield from crawls.clock(now)
+    live = {held.token: held for held in map(held_lease, rows) if held.expires_at > moment}
+    answers = yield from _earlier_answers([token for token in tokens.values() if token not in live])
+    accepted: dict[bytes, tuple[HeldLease, Report, float]] = {}
+    for each, chance in zip(reports, chances, strict=True):
+        held = live.get(tokens[each.token])
+        if held is not None and held.token not in accepted:
+            accepted[held.token] = (held, each, chance)
+    if accepted:
+        answers |= yield from _accept(list(accepted.values()), stored, moment, settings, slot)
+    return [answers.get(tokens[each.token], LOST) for each in reports]
+
+
+def _earlier_answers(tokens: list[bytes]) -> Script[dict[bytes, ReportAnswer]]:
+    rows = yield Call("earlier_answers", (), [(token,) for token in tokens])
+    return {bytes(row[0]): ReportAnswer(verdict=Verdict(row[1]), retry_at=row[2]) for row in rows}
+
+
+def _accept(
+    accepted: list[tuple[HeldLease, Report, float]],
+    stored: dict[str, StoredCrawl],
+    now: int,
+    settings: Settings,
+    slot: int,
+) -> Script[dict[bytes, ReportAnswer]]:
+    changes, wakes = CountChanges(), Wakes()
+    yield from _add_links(accepted, stored, now, changes, wakes)
+    before = yield from gates.lock({held.domain for held, _, _ in accepted})
+    after = {domain: stored.gate for domain, stored in before.items()}
+    decisions: list[Decision] = []
+    for held, each, chance in accepted:
+        gate = politeness.after_report(after[held.domain], held.leased, each, now, settings, chance)
+        decision = retry.after_report(each, held.tally, now, settings)
+        if decision.state is TaskState.PENDING and each.outcome is Outcome.DEFERRED:
+            decision = _due_when_the_gate_opens(decision, gate)
+        if held.kind == Kind.ROBOTS and decision.state is not TaskState.PENDING:
+            gate = yield from gates.with_robots(gate, each.robots or _unsaid_robots(each, settings), now)
+        after[held.domain] = gate
+        decisions.append(decision)
+    logged = yield from _log(accepted, decisions, before, now)
+    endings = [
+        Ending(held, decision, each.fetch.http_status, logged[held.token])
+        for (held, each, _), decision in zip(accepted, decisions, strict=True)
+    ]
+    for ending in endings:
+        if ending.decision.state is TaskState.COMPLETED and ending.held.kind == Kind.PAGE and ending.held.run_id:
+            changes.page_done(ending.held.run_id, ending.held.domain)
+    yield from end(endings, changes, wakes)
+    yield from close(before, after, wakes, changes, slot)
+    return {
+        ending.held.token: ReportAnswer(
+            verdict=ending.decision.verdict,
+            retry_at=ending.decision.due_at if ending.decision.state is TaskState.PENDING else None,
+        )
+        for ending in endings
+    }
+
+
+def _due_when_the_gate_opens(decision: Decision, gate: Gate) -> Decision:
+    opens_at = max(gate.backoff_until, gate.blocked_until)
+    return Decision(
+        state=decision.state, due_at=max(decision.due_at, opens_at), tally=decision.tally, reason=decision.reason
+    )
+
+
+def _unsaid_robots(report: Report, settings: Settings) -> Robots:
+    """Stand in where a robots task ended without a text.
+
+    Done means that there is none: everything is allowed. Refused means that nothing can be fetched
+    from this address: the workers will refuse each page as well. Failed means that it could not be
+    read, which forbids everything until it can be.
+    """
+    if report.outcome is Outcome.FAILED or report.outcome is Outcome.DEFERRED:
+        return Robots(text="User-agent: *\nDisallow: /\n", expires_in_ms=settings.retry_cap_ms)
+    return Robots(text="", expires_in_ms=ROBOTS_DAY_MS)
+
+
+def _add_links(
+    accepted: list[tuple[HeldLease, Report, float]],
+    stored: dict[str, StoredCrawl],
+    now: int,
+    changes: CountChanges,
+    wakes: Wakes,
+) -> Script[None]:
+    """Add the links of all pages, each to its own crawl, in one go."""
+    links: dict[str, list[Discovered]] = {}
+    for held, each, _ in accepted:
+        if each.links:
+            links.setdefault(held.crawl, []).extend(each.links)
+    batches = [
+        add.Batch(stored[name], admit(found, stored[name].crawl.rules).candidates)
+        for name, found in links.items()
+    ]
+    yield from add.insert(batches, now, changes, wakes)
+
+
+def _log(
+    accepted: list[tuple[HeldLease, Report, float]],
+    decisions: list[Decision],
+    before: dict[str, gates.StoredGate],
+    now: int,
+) -> Script[dict[bytes, int]]:
+    """Write one row of `crawl_log` for each report; tell their numbers by token."""
+    rows: list[tuple[Value, ...]] = []
+    for (held, each, _), decision in zip(accepted, decisions, strict=True):
+        fetch = each.fetch
+        rows.append(
+            (
+                held.crawl, held.key, held.url, held.url_hash, held.token, held.attempt, held.domain,
+                before[held.domain].domain_id, held.kind, each.outcome.value, decision.verdict.value,
+                decision.due_at if decision.state is TaskState.PENDING else None,
+                each.reason or decision.reason, fetch.http_status, fetch.images_found, fetch.digest,
+                fetch.etag, fetch.last_modified, fetch.content_type, fetch.body_bytes,
+                fetch.content_location, held.discovery_type, held.depth, held.run_id, held.granted_at,
+                fetch.fetched_at, fetch.elapsed_ms, now,
+            )
+        )  # fmt: skip
+    logged = yield Call("insert_crawl_log", (), rows)
+    return {bytes(row[0]): row[1] for row in logged}
+
+
+def end(endings: Sequence[Ending], changes: CountChanges, wakes: Wakes) -> Script[None]:
+    """End leases, the gates of which are locked, and move their tasks."""
+    ended = yield Call("delete_leases", (), sorted((ending.held.token,) for ending in endings))
+    if len(ended) != len(endings):
+        raise AssertionError("a locked lease has vanished")
+    rows: list[tuple[Value, ...]] = []
+    for held, decision, http_status, artifact_id in endings:
+        TASK.check(TaskState.ASSIGNED, decision.state)
+        tally = decision.tally
+        delayed = decision.state is TaskState.PENDING
+        rows.append(
+            (
+                held.crawl_id, held.key, held.hash, held.attempt, NUMBER[decision.state], delayed,
+                decision.due_at, tally.failures, tally.deferrals, tally.expiries, http_status,
+                decision.reason, artifact_id,
+            )
+        )  # fmt: skip
+        changes.move(held.scope, ASSIGNED, NUMBER[decision.state])
+        if decision.state is TaskState.PENDING:
+            wakes.task_due((held.crawl_id, held.key), decision.due_at)
+    rows.sort(key=lambda row: row[:3])
+    moved = yield Call("end_tasks", (), rows)
+    if len(moved) != len(rows):
+        raise InvalidTransition("task", "a state other than ASSIGNED", "the end of its lease")
+
+
+def close(
+    before: dict[str, gates.StoredGate],
+    after: dict[str, Gate],
+    wakes: Wakes,
+    changes: CountChanges,
+    slot: int,
+) -> Script[None]:
+    """Write the gates, wake the queues behind them, write the counts: how every ending closes."""
+    yield from gates.write(before, after)
+    for domain, gate in after.items():
+        wakes.gate_opens(domain, politeness.opens_at(gate))
+    yield from wakes.write()
+    yield from changes.write(slot)
+
+
+def renew(tokens: Sequence[Token], now: int | None, lease_ms: int) -> Script[list[Renewal]]:
+    """Prolong the leases that are live."""
+    binary = [bytes.fromhex(token) for token in tokens]
+    rows = [(token,) for token in sorted(set(binary))]
+    yield Call("lock_lease_tokens", (), rows)
+    moment = yield from crawls.clock(now)
+    renewed = {bytes(row[0]) for row in (yield Call("renew_leases", (moment, moment + lease_ms), rows))}
+    return [Renewal.OK if token in renewed else Renewal.LEASE_LOST for token in binary]
+
+
+def reap(now: int | None, most: int, settings: Settings, slot: int) -> Script[list[Token]]:
+    """End the leases that have expired; each by whoever locks it first, and only if it still has."""
+    moment = yield from crawls.clock(now)
+    rows = yield Call("lock_expired_leases", (moment, most))
+    held = [held_lease(row) for row in rows]
+    decisions = [retry.after_expiry(each.tally, moment, settings) for each in held]
+    yield from _end_without_report(held, decisions, moment, slot)
+    return [Token(each.token.hex()) for each in held]
+
+
+def release(
+    tokens: Sequence[Token], worker: str | None, now: int | None, settings: Settings, slot: int
+) -> Script[list[Token]]:
+    """Give leases back, uncharged: those named, or all of a worker."""
+    if worker is None:
+        binary = sorted({bytes.fromhex(token) for token in tokens})
+        rows = yield Call("lock_leases", (), [(token,) for token in binary])
+    else:
+        rows = yield Call("lock_leases_of_worker", (worker,))
+    moment = yield from crawls.clock(now)
+    held = [each for each in map(held_lease, rows) if each.expires_at > moment]
+    decisions = [retry.put_off(each.tally, moment, 0, settings, "released") for each in held]
+    yield from _end_without_report(held, decisions, moment, slot)
+    return [Token(each.token.hex()) for each in held]
+
+
+def _end_without_report(held: list[HeldLease], decisions: Iterable[Decision], now: int, slot: int) -> Script[None]:
+    if not held:
+        return
+    changes, wakes = CountChanges(), Wakes()
+    before = yield from gates.lock({each.domain for each in held})
+    after = {domain: stored.gate for domain, stored in before.items()}
+    for each in held:
+        after[each.domain] = politeness.after_silence(after[each.domain], each.leased, now)
+    endings = [Ending(each, decision) for each, decision in zip(held, decisions, strict=True)]
+    yield from end(endings, changes, wakes)
+    yield from close(before, after, wakes, changes, slot)

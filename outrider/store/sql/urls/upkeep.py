@@ -1,0 +1,88 @@
+"""Upkeep: promoting, retrying, purging and deleting, in chunks where there may be much to do."""
+
+from outrider.model.machines import TASK, TaskState
+from outrider.model.task import TaskFilter
+from outrider.model.url import locate
+from outrider.store.sql.script import Call, Script
+from outrider.store.sql.urls import crawls
+from outrider.store.sql.urls.counting import DISCOVERED, FAILED, NUMBER, PENDING, CountChanges
+from outrider.store.sql.urls.waking import Wakes
+
+CHUNK = 2_000
+
+
+def promote(name: str, now: int | None, slot: int) -> Script[int]:
+    """Make one chunk of what a lower depth limit had left DISCOVERED ready; tell how many."""
+    stored = yield from crawls.for_write(name)
+    moment = yield from crawls.clock(now)
+    max_depth = stored.crawl.limits.max_depth
+    deepest = 2**31 - 1 if max_depth is None else max_depth
+    TASK.check(TaskState.DISCOVERED, TaskState.PENDING)
+    moved = yield Call("promote_tasks", (stored.crawl_id, deepest, moment, CHUNK))
+    changes, wakes = CountChanges(), Wakes()
+    for key, kind, url in moved:
+        changes.move((stored.crawl_id, key, locate(url).domain, kind), DISCOVERED, PENDING)
+        wakes.task_due((stored.crawl_id, key), moment)
+    yield from wakes.write()
+    yield from changes.write(slot)
+    return len(moved)
+
+
+def retry_failed(name: str, which: TaskFilter, now: int | None, slot: int) -> Script[int]:
+    """Give one chunk of FAILED tasks a fresh start; their attempts stay counted. Tell how many."""
+    stored = yield from crawls.for_write(name)
+    moment = yield from crawls.clock(now)
+    TASK.check(TaskState.FAILED, TaskState.PENDING)
+    kind = None if which.kind is None else int(which.kind)
+    moved = yield Call("retry_tasks", (stored.crawl_id, which.key, kind, which.url_contains, moment, CHUNK))
+    changes, wakes = CountChanges(), Wakes()
+    for key, task_kind, url in moved:
+        changes.move((stored.crawl_id, key, locate(url).domain, task_kind), FAILED, PENDING)
+        wakes.task_due((stored.crawl_id, key), moment)
+    yield from wakes.write()
+    yield from changes.write(slot)
+    return len(moved)
+
+
+def purge(
+    name: str, before: int, key: str | None, after: tuple[str, bytes], slot: int
+) -> Script[tuple[int, tuple[str, bytes] | None]]:
+    """Remove tasks discovered before a time, except what is in flight, from one chunk of the crawl.
+
+    Returns how many were removed and where the next chunk starts.
+    """
+    stored = yield from crawls.alone(name)
+    rows = yield Call("tasks_in_order", (stored.crawl_id, key, *after, CHUNK))
+    old = [row for row in rows if row[5] < before and row[3] != NUMBER[TaskState.ASSIGNED]]
+    places = [(row[0], row[1]) for row in old]
+    removed = yield Call("delete_tasks", (stored.crawl_id,), places)
+    yield Call("delete_metadata", (stored.crawl_id,), places)
+    changes = CountChanges()
+    for task_key, _, url, state, kind, _ in old:
+        changes.add((stored.crawl_id, task_key, locate(url).domain, kind), state, -1)
+    yield from changes.write(slot)
+    return len(removed), (rows[-1][0], bytes(rows[-1][1])) if len(rows) == CHUNK else None
+
+
+def delete_queue(name: str, key: str, slot: int) -> Script[int]:
+    """Remove a queue with its tasks and settings; leases on them are lost. Tell how many tasks."""
+    stored = yield from crawls.alone(name)
+    totals = yield Call("queue_totals", (stored.crawl_id, key))
+    for part in ("leases", "tasks", "metadata", "counts", "row"):
+        yield Call(f"delete_queue_{part}", (stored.crawl_id, key))
+    changes = CountChanges()
+    for kind, *numbers in totals:
+        for state, number in enumerate(numbers):
+            changes.add((stored.crawl_id, key, "", kind), state, -int(number))
+    yield from changes.write_sums_only(slot)
+    return sum(int(number) for _, *numbers in totals for number in numbers)
+
+
+def delete_crawl(name: str) -> Script[int]:
+    """Remove a crawl with everything but its artifacts; tell how many tasks it had."""
+    stored = yield from crawls.alone(name)
+    totals = yield Call("queue_totals", (stored.crawl_id, ""))
+    yield Call("lock_queues_of_crawl", (stored.crawl_id,))
+    for part in ("leases", "tasks", "metadata", "counts", "queues", "row"):
+        yield Call(f"delete_crawl_{part}", (stored.crawl_id,))
+    return sum(int(number) for _, *numbers in totals for number in numbers)

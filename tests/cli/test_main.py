@@ -1,0 +1,126 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Never
+
+import pytest
+import typer
+
+from outrider import __version__
+from outrider.cli import main
+from outrider.cli.main import ExitCode
+from outrider.model import errors
+from outrider.model.errors import OutriderError, StoreError
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def outrider(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "outrider.cli.main", *arguments],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+
+
+def run_command_that_raises(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.command()
+    def command() -> Never:
+        raise error
+
+    monkeypatch.setattr(main, "app", app)
+    monkeypatch.setattr(sys, "argv", ["outrider"])
+    with pytest.raises(SystemExit) as ending:
+        main.main()
+    return ending.value.code
+
+
+def subclasses(tree: type[OutriderError]) -> list[type[OutriderError]]:
+    return [tree, *(each for child in tree.__subclasses__() for each in subclasses(child))]
+
+
+def test_it_tells_its_version() -> None:
+    answer = outrider("--version")
+    assert (answer.returncode, answer.stdout) == (0, f"outrider {__version__}\n")
+
+
+def test_help_names_the_command_groups() -> None:
+    answer = outrider("--help")
+    assert answer.returncode == 0
+    assert "Usage: outrider" in answer.stdout
+    for group in ("db", "bench"):
+        assert re.search(rf"\b{group}\b", answer.stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["db", "nonsense"], ["db", "upgrade", "--nonsense"], ["db", "downgrade"]]
+)
+def test_bad_usage_is_2_and_says_what_is_wrong(arguments: list[str]) -> None:
+    answer = outrider(*arguments)
+    assert answer.returncode == ExitCode.USAGE
+    assert ("nonsense" if "nonsense" in " ".join(arguments) else "--revision") in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_help_does_not_wait_for_what_only_commands_need() -> None:
+    heavy = [
+        "alembic",
+        "asyncio",
+        "asyncpg",
+        "can_ada",
+        "publicsuffixlist",
+        "sqlalchemy",
+        "sqlite3",
+        "uvloop",
+    ]
+    program = f"import sys, outrider.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", subclasses(OutriderError))
+def test_an_expected_error_is_one_line_and_a_code(
+    kind: type[OutriderError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = kind.__new__(kind)
+    error.args = ("the file is on fire",)
+    code = run_command_that_raises(error, monkeypatch)
+    assert code == (ExitCode.STORE if issubclass(kind, StoreError) else ExitCode.REFUSED)
+    assert capsys.readouterr() == ("", "outrider: the file is on fire\n")
+
+
+def test_a_message_that_is_not_encodable_is_still_told() -> None:
+    program = (
+        "from outrider.cli import main; from outrider.model.errors import InvalidInput\n"
+        "def app(**_): raise InvalidInput('bad \\ud800 text')\n"
+        "main.app = app; main.main()"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert (answer.returncode, answer.stderr) == (ExitCode.REFUSED, "outrider: bad \\ud800 text\n")
+
+
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_that_raises(KeyboardInterrupt(), monkeypatch) == ExitCode.INTERRUPTED
+    assert capsys.readouterr() == ("", "outrider: interrupted\n")
+
+
+def test_an_unexpected_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_command_that_raises(ZeroDivisionError(), monkeypatch)
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (ROOT / "docs/reference/exit-codes.md").read_text(encoding="utf-8")
+    documented = {int(code): name for code, name in re.findall(r"^\| (\d+) \| (\w+) \|", page, re.MULTILINE)}
+    assert documented == {code.value: code.name.lower() for code in ExitCode}
+
+
+def test_every_error_is_in_one_tree() -> None:
+    defined = [each for each in vars(errors).values() if isinstance(each, type)]
+    assert set(defined) == set(subclasses(OutriderError))

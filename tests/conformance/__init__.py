@@ -1,0 +1,4 @@
+"""What every store must do, whatever it is built on.
+
+A future backend joins by one line in `backends.BACKENDS`.
+"""
