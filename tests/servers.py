@@ -66,7 +66,7 @@ class Databases:
     def copy_database(self, dsn: str) -> str:
         """Make a copy of a database to which nobody is connected; returns its DSN."""
         name = urlsplit(dsn).path.removeprefix("/")
-        return self._create(f'TEMPLATE "{name}" STRATEGY file_copy')
+        return self._create(f'TEMPLATE "{name}"')
 
     def _create(self, options: str) -> str:
         name = f"outrider_test_{uuid.uuid4().hex}"
@@ -390,6 +390,7 @@ def _free_port() -> int:
 
 
 def _serve() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts with `&`
     run = RunFolder.create()
     try:
         server = run.private_server(durable=True)

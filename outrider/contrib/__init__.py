@@ -1,2 +1,1 @@
-"""Other people's crawlers: Scrapy, Crawlee.
-"""
+"""Other people's crawlers: Scrapy, Crawlee."""

@@ -1,2 +1,1 @@
-"""The watch: jobs, progress, supervisor, watchdog.
-"""
+"""The watch: jobs, progress, supervisor, watchdog."""

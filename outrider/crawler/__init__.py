@@ -1,2 +1,1 @@
-"""The hands: fetch, robots, sitemaps, parse, content store, hand-off, the worker loop.
-"""
+"""The hands: fetch, robots, sitemaps, parse, content store, hand-off, the worker loop."""

@@ -1,2 +1,1 @@
-"""A synthetic web site to crawl, for the first run, the tests and the benchmarks.
-"""
+"""A synthetic web site to crawl, for the first run, the tests and the benchmarks."""

@@ -153,9 +153,7 @@ _HEXADECIMAL_DIGITS = frozenset("0123456789ABCDEFabcdef")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|(%[0-9A-Fa-f]?)(%[0-9A-Fa-f]{2})")
 """One escape, or one that directly follows a `%` which begins none, as the second in `%%41`."""
-_UNSETTLED = re.compile(
-    r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])"
-)
+_UNSETTLED = re.compile(r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])")
 """What is there if any escape is not in its normal form."""
 
 
@@ -164,9 +162,7 @@ def _settled(digits: str) -> str:
     return character if character in _UNRESERVED else f"%{digits.upper()}"
 
 
-_SETTLED = {
-    f"%{high}{low}": _settled(high + low) for high in _HEXADECIMAL_DIGITS for low in _HEXADECIMAL_DIGITS
-}
+_SETTLED = {f"%{high}{low}": _settled(high + low) for high in _HEXADECIMAL_DIGITS for low in _HEXADECIMAL_DIGITS}
 
 
 def _settle_percent_encoding(text: str) -> str:

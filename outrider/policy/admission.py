@@ -29,8 +29,7 @@ from outrider.model.url import Location, UrlRefused, locate, url_hash
 NEW = AddResult(Added.NEW)
 KNOWN = AddResult(Added.KNOWN)
 
-_KINDS = frozenset(Kind)
-_DISCOVERY_TYPES = frozenset(DiscoveryType)
+MAX_DUE_IN_MS = NEVER // 2
 
 
 class Candidate(NamedTuple):
@@ -73,26 +72,28 @@ def admit(items: Sequence[Discovered], rules: CrawlRules) -> Admission:
         except AttributeError:
             results[position] = _rejected(Refusal.BAD_TEXT, "item", item)
             continue
-        problem = _problem(item)
-        if problem is not None:
-            results[position] = problem
-            continue
-        key = item.key
+        kind, priority, depth, due = item.kind, item.priority, item.depth, item.due_in_ms
+        how, key, found_metadata = item.discovery_type, item.key, item.metadata
+        plain = (
+            type(priority) is int and type(depth) is int and type(due) is int
+            and 0 <= priority <= MAX_PRIORITY and 0 <= depth <= MAX_DEPTH and 0 <= due <= MAX_DUE_IN_MS
+            and type(kind) is Kind and type(how) is DiscoveryType and key is None and found_metadata is None
+        )  # fmt: skip
+        metadata = None
+        if not plain:
+            checked = _checked(item)
+            if isinstance(checked, AddResult):
+                results[position] = checked
+                continue
+            metadata = checked
         if key is None:
             key = place.domain if by_domain else key_for(place, rules)
-        metadata = None
-        if item.metadata is not None:
-            encoded = _encoded_metadata(item.metadata)
-            if isinstance(encoded, AddResult):
-                results[position] = encoded
-                continue
-            metadata = encoded
+        url = place.url
         candidates.append(
             Candidate(
-                key, url_hash(place.url), position, place.url, place.domain, item.kind, item.priority, item.depth,
-                item.due_in_ms, item.discovery_type, metadata,
+                key, url_hash(url), position, url, place.domain, int(kind), priority, depth, due, int(how), metadata
             )
-        )  # fmt: skip
+        )
     return Admission(candidates, results)
 
 
@@ -107,20 +108,24 @@ def key_for(place: Location, rules: CrawlRules) -> str:
             return parent_domain(place.domain)
 
 
-def _problem(item: Discovered) -> AddResult | None:
-    """Find what is wrong with everything but the URL; the common case is decided first, and fast."""
-    priority, depth, due = item.priority, item.depth, item.due_in_ms
-    if type(priority) is not int or not 0 <= priority <= MAX_PRIORITY:
-        return _rejected(Refusal.BAD_PRIORITY, "priority", priority)
-    if type(depth) is not int or not 0 <= depth <= MAX_DEPTH:
-        return _rejected(Refusal.BAD_DEPTH, "depth", depth)
-    if type(due) is not int or not 0 <= due < NEVER // 2:
-        return _rejected(Refusal.BAD_DUE, "due_in_ms", due)
-    if item.kind not in _KINDS:
+def _checked(item: Discovered) -> AddResult | str | None:
+    """Find what is wrong with everything but the URL, or give the metadata as they will be kept."""
+    for field, most, reason in (
+        ("priority", MAX_PRIORITY, Refusal.BAD_PRIORITY),
+        ("depth", MAX_DEPTH, Refusal.BAD_DEPTH),
+        ("due_in_ms", MAX_DUE_IN_MS, Refusal.BAD_DUE),
+    ):
+        value = getattr(item, field)
+        if type(value) is not int or not 0 <= value <= most:
+            return _rejected(reason, field, value)
+    if type(item.kind) is not Kind:
         return _rejected(Refusal.BAD_KIND, "kind", item.kind)
-    if item.discovery_type not in _DISCOVERY_TYPES:
+    if type(item.discovery_type) is not DiscoveryType:
         return _rejected(Refusal.BAD_KIND, "discovery_type", item.discovery_type)
-    return None if item.key is None else key_problem(item.key)
+    problem = None if item.key is None else key_problem(item.key)
+    if problem is not None or item.metadata is None:
+        return problem
+    return _encoded_metadata(item.metadata)
 
 
 def key_problem(key: object) -> AddResult | None:

@@ -99,9 +99,7 @@ def after_silence(gate: Gate, leased: Leased, now: int) -> Gate:
     return msgspec.structs.replace(gate, next_fetch_at=max(gate.next_fetch_at, now + leased.delay_ms))
 
 
-def _back_off(
-    gate: Gate, started_at: int, asked_ms: int | None, now: int, settings: Settings, chance: float
-) -> Gate:
+def _back_off(gate: Gate, started_at: int, asked_ms: int | None, now: int, settings: Settings, chance: float) -> Gate:
     """Double once per event: an answer to a request sent before the last back-off began is the same event."""
     if gate.backoff_began_at and started_at < gate.backoff_began_at:
         if asked_ms is None:

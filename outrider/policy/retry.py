@@ -41,9 +41,7 @@ def after_report(report: Report, tally: Tally, now: int, settings: Settings) -> 
         case Outcome.DONE:
             return Decision(state=TaskState.COMPLETED, due_at=now, tally=tally)
         case Outcome.REFUSED:
-            return Decision(
-                state=TaskState.FAILED, due_at=now, tally=tally, reason=report.reason or Outcome.REFUSED
-            )
+            return Decision(state=TaskState.FAILED, due_at=now, tally=tally, reason=report.reason or Outcome.REFUSED)
         case Outcome.FAILED:
             return _charged(report, tally, now, settings)
         case Outcome.DEFERRED:

@@ -1,2 +1,1 @@
-"""The door: one ASGI application with the HTTP API, gRPC, auth and metrics; the remote client.
-"""
+"""The door: one ASGI application with the HTTP API, gRPC, auth and metrics; the remote client."""

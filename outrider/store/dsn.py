@@ -1,6 +1,7 @@
 """How a store is named: `sqlite:///file` or `postgresql://…`."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -34,7 +35,7 @@ class PostgresDsn:
     @property
     def shown(self) -> str:
         """The name for people and logs, without the password."""
-        return re.sub(r"(?<=://)([^:/@]*):[^@]*@", r"\1:***@", re.sub(r"(password=)[^&]*", r"\1***", self.url))
+        return _without_password(self.url)
 
 
 Dsn = SqliteDsn | PostgresDsn
@@ -42,14 +43,21 @@ Dsn = SqliteDsn | PostgresDsn
 
 def parse_dsn(dsn: str) -> Dsn:
     """Read a DSN, or say what one looks like."""
-    scheme = urlsplit(dsn).scheme if isinstance(dsn, str) else ""
-    if scheme == "sqlite" and dsn.startswith("sqlite:///"):
+    if isinstance(dsn, str) and dsn.startswith("sqlite:///"):
         path = unquote(dsn.removeprefix("sqlite:///"))
         if path and "\0" not in path and not path.startswith(":memory:"):
             return SqliteDsn(path=path)
-    if scheme in ("postgresql", "postgres"):
-        return PostgresDsn(url=dsn)
+    if isinstance(dsn, str) and dsn.startswith(("postgresql://", "postgres://")):
+        with suppress(ValueError):
+            # Raises where the address or the port is none; several hosts have ports of their own.
+            if "," in dsn or (urlsplit(dsn).port or 0) >= 0:
+                return PostgresDsn(url=dsn)
     raise InvalidInput(
-        f"cannot read the store name {dsn!r}: use sqlite:///path/to/file.sqlite "
+        f"cannot read the store name {_without_password(str(dsn))!r:.200}: use sqlite:///path/to/file.sqlite "
         "or postgresql://user@host/database"
     )
+
+
+def _without_password(dsn: str) -> str:
+    hidden = re.sub(r"(?<=://)([^:/@]*):[^@]*@", r"\1:***@", dsn)
+    return re.sub(r"(password=)[^&]*", r"\1***", hidden)

@@ -56,9 +56,7 @@ async def open_store(
     await sql_opening.prepare(parsed)
     engine: Engine
     if isinstance(parsed, SqliteDsn):
-        engine = SqliteEngine(
-            parsed, {**sqlite_urls.CATALOGUE, **sqlite_control.CATALOGUE}, lock_wait_s=patience_s
-        )
+        engine = SqliteEngine(parsed, {**sqlite_urls.CATALOGUE, **sqlite_control.CATALOGUE}, lock_wait_s=patience_s)
     else:
         catalogue = {**postgres_urls.CATALOGUE, **postgres_control.CATALOGUE}
         engine = await PostgresEngine.open(parsed, catalogue, pool_size=pool_size, patience_s=patience_s)

@@ -1,15 +1,34 @@
 """What a store must be able to do: the two protocols.
 
-All times are milliseconds. `now` is for tests and simulations: None means the store's own clock. Every
-method either does the whole of what it says or raises and does nothing.
+Times that go in are milliseconds, and so are those of the URL plane's records; the control plane's hold
+datetimes in UTC. `now` is for tests and simulations: None means the store's own clock. Every method
+either does the whole of what it says or raises and does nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from outrider.model.artifact import Artifact
+from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed
 from outrider.model.gate import Gate, GateSettings
+from outrider.model.job import (
+    CrawlProgress,
+    Job,
+    JobEnding,
+    JobFilter,
+    JobRequest,
+    JobTransition,
+    OutboxMessage,
+    Run,
+    RunKind,
+    RunStatus,
+    StoredMessage,
+    TopicBacklog,
+    Worker,
+    WorkerIdentity,
+)
 from outrider.model.lease import LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
+from outrider.model.machines import DesiredState, DomainStatus
 from outrider.model.task import (
     AddResult,
     Counts,
@@ -52,9 +71,7 @@ class UrlStore(Protocol):
         """Change a crawl's limits; what was left DISCOVERED waits for `promote`."""
         ...
 
-    async def add(
-        self, crawl: str, items: Sequence[Discovered], *, now: int | None = None
-    ) -> list[AddResult]:
+    async def add(self, crawl: str, items: Sequence[Discovered], *, now: int | None = None) -> list[AddResult]:
         """Store what is new; one answer for each item, in order."""
         ...
 
@@ -116,9 +133,7 @@ class UrlStore(Protocol):
         """List a crawl's artifacts in the order in which they were reported."""
         ...
 
-    async def configure_queue(
-        self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None
-    ) -> None:
+    async def configure_queue(self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None) -> None:
         """Set a queue's overrides, also before its first URL."""
         ...
 
@@ -144,6 +159,189 @@ class UrlStore(Protocol):
 
     async def purge(self, crawl: str, *, before: int, key: str | None = None) -> int:
         """Remove tasks discovered before a time, except those in flight; tell how many."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the store."""
+        ...
+
+
+class ControlStore(Protocol):
+    """The control plane: domains, claims, jobs, runs, workers, outbox."""
+
+    async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
+        """Store the domains that are new; one answer for each seed, in order."""
+        ...
+
+    async def get_domain(self, domain: str) -> Domain | None:
+        """Read a domain, its counts exact."""
+        ...
+
+    async def list_domains(
+        self, status: DomainStatus | None = None, *, after: str = "", limit: int = ...
+    ) -> list[Domain]:
+        """List domains by name."""
+        ...
+
+    async def transition_domain(self, domain: str, change: DomainChange, *, now: int | None = None) -> Domain:
+        """Make one step of a domain's life, guarded by what the writer believes."""
+        ...
+
+    async def configure_domain(self, domain: str, *, max_pages_per_run: int | None) -> Domain:
+        """Set a domain's budget."""
+        ...
+
+    async def claim_domains(
+        self, worker: str, number: int, *, claim_ms: int = ..., now: int | None = None
+    ) -> list[Claim]:
+        """Claim the best domains that are free, the best first."""
+        ...
+
+    async def renew_claims(
+        self, worker: str, held: Sequence[Claim], *, claim_ms: int = ..., now: int | None = None
+    ) -> list[Claim | None]:
+        """Prolong claims that are live."""
+        ...
+
+    async def release_claims(self, worker: str, held: Sequence[Claim], *, now: int | None = None) -> list[bool]:
+        """Give claims up; False for one that was lost before."""
+        ...
+
+    async def release_all_claims(self, worker: str | None = None) -> int:
+        """End all claims, or all of one worker."""
+        ...
+
+    async def claims(self, *, now: int | None = None) -> ClaimOverview:
+        """Tell who holds what, what is stuck, and what is free."""
+        ...
+
+    async def submit_job(self, request: JobRequest, *, actor: str | None = None, now: int | None = None) -> Job:
+        """Queue a job, or find the one that was queued under the same idempotency key."""
+        ...
+
+    async def get_job(self, job_id: str) -> Job | None:
+        """Read a job."""
+        ...
+
+    async def list_jobs(self, which: JobFilter = ..., *, before: str | None = None, limit: int = ...) -> list[Job]:
+        """List jobs, the newest first."""
+        ...
+
+    async def job_history(self, job_id: str) -> list[JobTransition]:
+        """Read what became of a job, from its submission on."""
+        ...
+
+    async def claim_job(self, worker: str, *, now: int | None = None) -> Job | None:
+        """Take the first job that is due; the caller runs it under its epoch."""
+        ...
+
+    async def beat_job(
+        self,
+        job_id: str,
+        epoch: int,
+        *,
+        percentage: int | None = None,
+        progress: Mapping[str, object] | None = None,
+        now: int | None = None,
+    ) -> DesiredState | None:
+        """Say that a job's runner lives; hear what the user wants, or None where the job is lost."""
+        ...
+
+    async def finish_job(self, job_id: str, epoch: int, ending: JobEnding, *, now: int | None = None) -> Job:
+        """End an epoch of a job; raises `JobConflict` where it is not the live one."""
+        ...
+
+    async def set_desired_state(
+        self, job_id: str, desired: DesiredState, *, actor: str = "user", now: int | None = None
+    ) -> Job:
+        """Ask a job to run, pause or cancel; its crawl follows at once."""
+        ...
+
+    async def retry_job(self, job_id: str, *, actor: str = "user", now: int | None = None) -> Job:
+        """Queue a failed job again."""
+        ...
+
+    async def recover_stale_jobs(
+        self, *, stale_after_ms: int = ..., limit: int = ..., now: int | None = None
+    ) -> list[Job]:
+        """Take jobs from runners that fell silent; what the user asked for wins over another run."""
+        ...
+
+    async def open_run(
+        self,
+        crawl: str,
+        kind: RunKind,
+        *,
+        settings: Mapping[str, object] = ...,
+        job_id: str | None = None,
+        epoch: int | None = None,
+        now: int | None = None,
+    ) -> Run:
+        """Begin a run; a job's open run is gone on with instead."""
+        ...
+
+    async def close_run(
+        self, run_id: str, status: RunStatus, reason: str | None = None, *, now: int | None = None
+    ) -> Run:
+        """End an open run."""
+        ...
+
+    async def get_run(self, run_id: str) -> Run | None:
+        """Read a run."""
+        ...
+
+    async def list_runs(self, crawl: str | None = None, *, before: str | None = None, limit: int = ...) -> list[Run]:
+        """List runs, the newest first."""
+        ...
+
+    async def crawl_state(self, crawl: str) -> CrawlProgress:
+        """Read what a crawl has done and has to do, exactly."""
+        ...
+
+    async def register_worker(self, identity: WorkerIdentity, *, ttl_ms: int, now: int | None = None) -> Worker:
+        """Register a process; raises `MixedModes` where others work in the other mode."""
+        ...
+
+    async def beat_worker(self, worker_id: str, *, ttl_ms: int, now: int | None = None) -> bool:
+        """Prolong a registration; False where it has expired and must be made anew."""
+        ...
+
+    async def remove_worker(self, worker_id: str) -> bool:
+        """Forget a registration; tell whether there was one."""
+        ...
+
+    async def list_workers(self) -> list[Worker]:
+        """List all registrations by name, the expired ones too."""
+        ...
+
+    async def expired_workers(self, *, now: int | None = None) -> list[Worker]:
+        """List the registrations that have expired."""
+        ...
+
+    async def append_messages(self, messages: Sequence[OutboxMessage], *, now: int | None = None) -> list[str]:
+        """Store messages; tell their ids, in the same order."""
+        ...
+
+    async def take_messages(
+        self, topic: str, limit: int = ..., *, hold_ms: int = ..., now: int | None = None
+    ) -> list[StoredMessage]:
+        """Take what is due, in order, and keep it from others for `hold_ms`."""
+        ...
+
+    async def mark_delivered(self, ids: Sequence[str], *, now: int | None = None) -> int:
+        """Note that messages have arrived; tell how many had not before."""
+        ...
+
+    async def mark_failed(self, message: str, error: str, *, retry_in_ms: int, now: int | None = None) -> bool:
+        """Note that a message did not arrive and when to try again."""
+        ...
+
+    async def outbox_backlog(self) -> list[TopicBacklog]:
+        """Sum up what waits, topic by topic."""
+        ...
+
+    async def prune_outbox(self, *, before: int) -> int:
+        """Forget what was delivered before a moment; tell how many."""
         ...
 
     async def close(self) -> None:

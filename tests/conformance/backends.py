@@ -63,7 +63,7 @@ class SqliteBackend:
         connection.close()
 
     async def query(self, dsn: str, sql: str) -> list[tuple[object, ...]]:
-        connection = sqlite3.connect(dsn.removeprefix("sqlite:///"))
+        connection = sqlite3.connect(dsn.removeprefix("sqlite:///"), isolation_level=None)
         try:
             return connection.execute(sql).fetchall()
         finally:

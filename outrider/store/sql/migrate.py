@@ -13,6 +13,7 @@ from outrider.store.sql.postgres.connection import connect_once
 from outrider.store.sql.sqlite.errors import translated_sqlite_errors
 
 if TYPE_CHECKING:
+    from alembic.config import Config
     from sqlalchemy import Connection
 
 Result = TypeVar("Result")
@@ -60,7 +61,7 @@ def current(dsn: str) -> str | None:
             return asyncio.run(_on_postgres(postgres_dsn, read))
 
 
-def _run(dsn: str, action: Callable[[object], None]) -> None:
+def _run(dsn: str, action: Callable[["Config"], None]) -> None:
     from alembic.config import Config
     from alembic.util import CommandError
     from sqlalchemy import Connection
@@ -110,9 +111,7 @@ async def _on_postgres(dsn: PostgresDsn, action: "Callable[[Connection], Result]
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
-    engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=lambda: connect_once(dsn), poolclass=NullPool
-    )
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=lambda: connect_once(dsn), poolclass=NullPool)
     try:
         async with engine.begin() as connection:
             return await connection.run_sync(action)

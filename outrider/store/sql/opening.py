@@ -1,4 +1,4 @@
-"""Opening a store: is it there, is it ours, is its schema the one that this program speaks?"""
+"""Opening a store: it must be there, be ours, and have the schema that this program speaks."""
 
 import asyncio
 import sqlite3
@@ -62,9 +62,7 @@ async def _check_postgres(dsn: PostgresDsn) -> None:
     except asyncpg.UndefinedTableError:
         version = None
         if await connection.fetchval("SELECT to_regclass('crawls') IS NOT NULL OR to_regclass('tasks') IS NOT NULL"):
-            raise StoreNotOurs(
-                f"{dsn.shown} has tables named like Outrider's that Outrider did not create"
-            ) from None
+            raise StoreNotOurs(f"{dsn.shown} has tables named like Outrider's that Outrider did not create") from None
     finally:
         await connection.close()
     _check_version(version, dsn)

@@ -13,7 +13,6 @@ the transaction could not be committed.
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 Value = Any
@@ -32,23 +31,14 @@ class Call(NamedTuple):
 Script = Generator[Call, list[Row], Answer]
 
 
-class Mode(Enum):
-    """How SQLite, which has no arrays, runs a statement over many rows; PostgreSQL unnests them."""
-
-    ONCE = "once"
-    MANY = "many"
-    """Once per row, no answer needed."""
-    EACH = "each"
-    """Once per row, answers collected in order."""
-    NONE = "none"
-    """Not at all: what one engine must lock, the other has to itself."""
+ROWS = "{rows}"
+"""Where SQLite, which has no arrays, writes the rows of a call into a statement as a VALUES list."""
 
 
 class Sql(NamedTuple):
-    """The text of a statement in one dialect."""
+    """The text of a statement in one dialect; empty where an engine has nothing to do for it."""
 
     text: str
-    mode: Mode = Mode.ONCE
 
 
 Catalogue = Mapping[str, Sql]

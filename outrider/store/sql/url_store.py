@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from outrider.model.artifact import Artifact
@@ -83,9 +84,7 @@ class SqlUrlStore:
         """Change a crawl's limits."""
         return await self._engine.write(lambda: crawls.set_limits(name, limits))
 
-    async def add(
-        self, crawl: str, items: Sequence[Discovered], *, now: int | None = None
-    ) -> list[AddResult]:
+    async def add(self, crawl: str, items: Sequence[Discovered], *, now: int | None = None) -> list[AddResult]:
         """Store what is new; one answer for each item, in order."""
         if len(items) > MAX_BATCH:
             raise LimitExceeded(f"{len(items)} URLs in one batch, allowed are {MAX_BATCH}")
@@ -94,12 +93,11 @@ class SqlUrlStore:
             if stored is None:
                 stored = await self._engine.read(lambda: crawls.find(crawl))
                 self._crawls[crawl] = stored
-            admission = admit(items, stored.crawl.rules)
-            known = stored
+            script = partial(add, stored, admit(items, stored.crawl.rules), now, self._slot)
             try:
-                return await self._engine.write(lambda: add(known, admission, now, self._slot))
+                return await self._engine.write(script)
             except RulesChanged:
-                del self._crawls[crawl]
+                self._crawls.pop(crawl, None)
 
     async def lease(self, request: LeaseRequest, *, now: int | None = None) -> LeaseGrant:
         """Hand out ready tasks, as far as politeness and limits allow."""
@@ -123,9 +121,7 @@ class SqlUrlStore:
         readable = [each for each, answer in zip(reports, answers, strict=True) if answer is None]
         if readable:
             chances = [random.random() for _ in readable]
-            given = iter(
-                await self._engine.write(lambda: report(readable, now, self._settings, self._slot, chances))
-            )
+            given = iter(await self._engine.write(lambda: report(readable, now, self._settings, self._slot, chances)))
             return [next(given) if answer is None else answer for answer in answers]
         return [answer for answer in answers if answer is not None]
 
@@ -145,9 +141,7 @@ class SqlUrlStore:
         """Make PENDING what an earlier depth limit left DISCOVERED."""
         return await self._in_chunks(lambda: upkeep.promote(crawl, now, self._slot))
 
-    async def retry_failed(
-        self, crawl: str, which: TaskFilter = ANY_TASK, *, now: int | None = None
-    ) -> int:
+    async def retry_failed(self, crawl: str, which: TaskFilter = ANY_TASK, *, now: int | None = None) -> int:
         """Give FAILED tasks a fresh start."""
         _check_texts(which.key, which.url_contains)
         return await self._in_chunks(lambda: upkeep.retry_failed(crawl, which, now, self._slot))
@@ -191,9 +185,7 @@ class SqlUrlStore:
         """List a crawl's artifacts in the order in which they were reported."""
         return await self._engine.read(lambda: browse.artifacts(crawl, after_id, limit))
 
-    async def configure_queue(
-        self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None
-    ) -> None:
+    async def configure_queue(self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None) -> None:
         """Set a queue's overrides, also before its first URL."""
         await self._engine.write(lambda: overrides.configure_queue(crawl, key, settings, now))
 
@@ -227,10 +219,7 @@ class SqlUrlStore:
         removed = 0
         place: tuple[str, bytes] | None = ("", b"")
         while place is not None:
-            start = place
-            number, place = await self._engine.write(
-                lambda: upkeep.purge(crawl, before, key, start, self._slot)
-            )
+            number, place = await self._engine.write(partial(upkeep.purge, crawl, before, key, place, self._slot))
             removed += number
         return removed
 
@@ -281,9 +270,7 @@ def _check_lease_request(request: LeaseRequest) -> None:
             raise InvalidInput(f"{field} has 1 to {MAX_KEY_CHARACTERS} characters, not {text!r:.100}")
     if type(request.slots) is not int or not 1 <= request.slots <= MAX_BATCH:
         raise InvalidInput(f"slots must be from 1 to {MAX_BATCH}, not {request.slots!r:.100}")
-    if request.lease_ms is not None and not (
-        type(request.lease_ms) is int and 1 <= request.lease_ms <= DAY_MS
-    ):
+    if request.lease_ms is not None and not (type(request.lease_ms) is int and 1 <= request.lease_ms <= DAY_MS):
         raise InvalidInput(f"a lease lasts from 1 ms to a day ({DAY_MS} ms), not {request.lease_ms!r:.100}")
     most = request.max_per_queue
     if most is not None and (type(most) is not int or most < 1):

@@ -99,8 +99,7 @@ class PostgresEngine:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise StoreUnavailable(
-                        f"{self._dsn.shown} did not answer for {self._patience_s:g} s: "
-                        f"{error or type(error).__name__}"
+                        f"{self._dsn.shown} did not answer for {self._patience_s:g} s: {error or type(error).__name__}"
                     ) from error
             except asyncpg.DiskFullError as error:
                 raise StoreFull(f"no room left on the disk of {self._dsn.shown}: nothing was written") from error
@@ -129,17 +128,19 @@ class PostgresEngine:
     async def _execute(self, connection: asyncpg.Connection, call: Call) -> list[Row]:
         name, values, rows = call
         text = self._catalogue[name].text
-        if rows is None:
-            return await connection.fetch(text, *values)
-        if not rows:
+        if not text:
             return []
-        return await connection.fetch(text, *values, *map(list, zip(*rows, strict=True)))
+        if rows is not None and not rows:
+            return []
+        columns = [] if rows is None else [list(column) for column in zip(*rows, strict=True)]
+        answers: list[Row] = await connection.fetch(text, *values, *columns)
+        return answers
 
     async def close(self) -> None:
         """Finish what is under way and close the connections."""
         try:
             await asyncio.wait_for(self._pool.close(), CONNECT_S)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             self._pool.terminate()
 
 

@@ -73,23 +73,27 @@ CATALOGUE: Catalogue = {
           FROM unnest($2::int[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY
             AS w (crawl_id, key, domain, gate, place)
           JOIN gates g ON g.domain = w.gate
-         ORDER BY w.crawl_id, w.key ON CONFLICT (crawl_id, key) DO NOTHING"""),
+         ORDER BY w.crawl_id, w.key ON CONFLICT (crawl_id, key) DO NOTHING RETURNING crawl_id, key"""),
     "take_sequence": Sql("SELECT nextval('discovery_sequence') FROM generate_series(1, $1::int)"),
-    "insert_tasks": Sql("""
-        INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
-                           discovered_at, discovery_type)
-        SELECT w.crawl_id, w.key, w.hash, w.url, w.kind, w.state, w.delayed, w.priority, w.depth, w.sequence,
-               w.due_at, $1::bigint, w.discovery_type
-          FROM unnest($2::int[], $3::text[], $4::bytea[], $5::text[], $6::smallint[], $7::smallint[],
-                      $8::boolean[], $9::int[], $10::int[], $11::bigint[], $12::bigint[], $13::smallint[])
-            AS w (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at, discovery_type)
-            ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence"""),
-    "colliding_tasks": Sql("""
-        SELECT w.sequence
+    "known_tasks": Sql("""
+        SELECT coalesce(json_agg(w.sequence) FILTER (WHERE t.url = w.url), '[]')::text,
+               coalesce(json_agg(w.sequence) FILTER (WHERE t.url <> w.url), '[]')::text
           FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[], $5::bigint[])
             AS w (crawl_id, key, hash, url, sequence)
-          JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash
-         WHERE t.url <> w.url"""),
+          JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
+    # Gives the rows that somebody else inserted first, which are few, and not those that are new.
+    "insert_tasks": Sql("""
+        WITH w AS (
+            SELECT * FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[], $5::smallint[], $6::smallint[],
+                                 $7::boolean[], $8::int[], $9::int[], $10::bigint[], $11::bigint[],
+                                 $12::smallint[], $13::bigint[])
+                AS w (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
+                      discovery_type, discovered_at)),
+        inserted AS (
+            INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
+                               discovery_type, discovered_at)
+            SELECT * FROM w ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence)
+        SELECT sequence FROM w EXCEPT ALL SELECT sequence FROM inserted"""),
     "insert_metadata": Sql("""
         INSERT INTO task_metadata (crawl_id, key, hash, metadata)
         SELECT * FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[])"""),
@@ -110,7 +114,8 @@ CATALOGUE: Catalogue = {
         UPDATE queues q
            SET tasks_due_at = LEAST(q.tasks_due_at, locked.due_at),
                drained_xid = CASE WHEN locked.due_at < {NEVER} THEN NULL ELSE q.drained_xid END,
-               domain = CASE WHEN locked.renamed THEN locked.domain ELSE q.domain END,
+               domain = CASE WHEN NOT locked.renamed OR q.domain = locked.domain THEN q.domain
+                             WHEN q.domain = '' THEN locked.domain END,
                gate_opens_at = LEAST(q.gate_opens_at, locked.opens_at)
           FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
     "add_counts": Sql("""
@@ -192,22 +197,31 @@ CATALOGUE: Catalogue = {
     "ready_tasks": Sql("""
         SELECT h.key, h.hash, h.url, h.kind, h.priority, h.depth, h.attempt_count, h.discovery_type,
                a.etag, a.last_modified, m.metadata
-          FROM unnest($2::text[], $3::int[]) AS w (key, number)
+          FROM unnest($3::text[]) AS w (key)
          CROSS JOIN LATERAL (
             SELECT * FROM tasks t
              WHERE t.crawl_id = $1 AND t.key = w.key AND t.state = 1 AND NOT t.delayed
-             ORDER BY t.priority DESC, t.sequence LIMIT w.number) h
+             ORDER BY t.priority DESC, t.sequence LIMIT $2) h
           LEFT JOIN crawl_log a ON a.artifact_id = h.artifact_id
           LEFT JOIN task_metadata m ON m.crawl_id = $1 AND m.key = h.key AND m.hash = h.hash
          ORDER BY h.key, h.priority DESC, h.sequence"""),
-    "robots_task": Sql("""
-        SELECT state, due_at, attempt_count FROM tasks WHERE crawl_id = $1 AND key = $2 AND hash = $3"""),
+    # A lease may have to insert a robots task, and must not wait for an adder of the same URL, who may be
+    # waiting for the lease: hence a lock of its own that the lease only tries.
+    "lock_robots_urls": Sql("""
+        SELECT pg_advisory_xact_lock(hashtextextended(encode(w.hash, 'hex'), 1)) FROM unnest($1::bytea[]) AS w (hash)"""),
+    "try_robots_url": Sql("""
+        SELECT true WHERE pg_try_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), 1))"""),
+    "lock_robots_task": Sql("""
+        SELECT state, due_at, attempt_count, kind FROM tasks WHERE crawl_id = $1 AND key = $2 AND hash = $3
+           FOR NO KEY UPDATE SKIP LOCKED"""),
+    "robots_task_exists": Sql("SELECT true FROM tasks WHERE crawl_id = $1 AND key = $2 AND hash = $3"),
     "arm_robots_task": Sql("""
         INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
                            discovered_at, discovery_type)
         VALUES ($1, $2, $3, $4, $5, 1, false, $6, 0, $7, $8, $8, $9)
             ON CONFLICT (crawl_id, key, hash) DO UPDATE
-           SET state = 1, delayed = false, due_at = excluded.due_at, failures = 0, deferrals = 0, expiries = 0"""),
+           SET state = 1, delayed = false, due_at = excluded.due_at, failures = 0, deferrals = 0, expiries = 0,
+               kind = excluded.kind"""),
     "insert_leases": Sql("""
         INSERT INTO leases (token, crawl_id, key, hash, url_hash, domain, kind, worker, request_id, run_id,
                             attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at)
@@ -276,16 +290,25 @@ CATALOGUE: Catalogue = {
           JOIN crawls c ON c.crawl_id = l.crawl_id
           JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
          WHERE l.token = ANY ($1::bytea[]) ORDER BY l.token FOR UPDATE OF l"""),
+    "crawls_of_worker": Sql("""
+        SELECT crawl_id FROM crawls WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE worker = $1)
+         ORDER BY crawl_id FOR KEY SHARE"""),
     "lock_leases_of_worker": Sql(f"""
         SELECT {HELD_LEASE} FROM leases l
           JOIN crawls c ON c.crawl_id = l.crawl_id
           JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
-         WHERE l.worker = $1 ORDER BY l.token FOR UPDATE OF l"""),
+         WHERE l.worker = $1 AND l.crawl_id = ANY ($2::int[]) ORDER BY l.token FOR UPDATE OF l"""),
+    "crawls_of_expired_leases": Sql("""
+        SELECT crawl_id FROM crawls
+         WHERE crawl_id IN (SELECT crawl_id FROM (
+            SELECT crawl_id FROM leases WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2) AS expired)
+         ORDER BY crawl_id FOR KEY SHARE"""),
     "lock_expired_leases": Sql(f"""
         SELECT {HELD_LEASE} FROM leases l
           JOIN crawls c ON c.crawl_id = l.crawl_id
           JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
-         WHERE l.expires_at <= $1 ORDER BY l.expires_at LIMIT $2 FOR UPDATE OF l SKIP LOCKED"""),
+         WHERE l.expires_at <= $1 AND l.crawl_id = ANY ($3::int[])
+         ORDER BY l.expires_at LIMIT $2 FOR UPDATE OF l SKIP LOCKED"""),
     "lock_lease_tokens": Sql("""
         SELECT token FROM leases WHERE token = ANY ($1::bytea[]) ORDER BY token FOR NO KEY UPDATE"""),
     "renew_leases": Sql("""

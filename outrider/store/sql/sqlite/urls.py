@@ -1,12 +1,12 @@
 """The statements of the URL plane in SQLite's dialect.
 
-A transaction has the whole file to itself, so nothing here locks. Statements over many rows run once
-per row: values first, then the row's.
+A transaction has the whole file to itself, so nothing here locks. `{rows}` stands for a VALUES list; CROSS
+JOIN keeps SQLite to looking up each of its rows in turn.
 """
 
 from outrider.model.task import NEVER
 from outrider.store.sql.postgres.urls import CRAWL, GATE, HELD_LEASE, TASK
-from outrider.store.sql.script import Catalogue, Mode, Sql
+from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
 
 BANDS = "(VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15))"
@@ -20,7 +20,8 @@ SUMS = """coalesce(sum(discovered), 0), coalesce(sum(pending), 0), coalesce(sum(
 
 MOMENT = "strftime('%Y-%m-%dT%H:%M:%fZ', ?1 / 1000.0, 'unixepoch')"
 
-NOTHING = Sql("", Mode.NONE)
+NOTHING = Sql("")
+"""A transaction has the file to itself."""
 
 CATALOGUE: Catalogue = {
     # unixepoch('subsec') is NULL before SQLite 3.42.
@@ -40,75 +41,65 @@ CATALOGUE: Catalogue = {
         UPDATE crawls SET max_depth = ?2, max_pages = ?3, max_pages_per_domain = ?4, delay_ms = ?5,
                           concurrency = ?6, robots = ?7
          WHERE name = ?1 RETURNING {CRAWL}"""),
-    "crawls_of_leases": Sql(
-        f"SELECT {CRAWL} FROM crawls WHERE crawl_id = (SELECT crawl_id FROM leases WHERE token = ?1)", Mode.EACH
-    ),
+    "crawls_of_leases": Sql(f"""
+        SELECT DISTINCT {CRAWL} FROM crawls
+         WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token IN (VALUES {{rows}})) ORDER BY crawl_id"""),
     "wake_limited": Sql(f"""
         UPDATE queues SET gate_opens_at = 0
          WHERE crawl_id = ?1 AND band IN {BANDS} AND ready_at = {LIMITED}"""),
     # ------------------------------------------------------------------- add
-    "queue_domains": Sql(
-        "SELECT crawl_id, key, domain FROM queues WHERE crawl_id = ?1 AND key = ?2", Mode.EACH
-    ),
-    "insert_domains": Sql(
-        f"""
+    "queue_domains": Sql("""
+        WITH w (crawl_id, key) AS (VALUES {rows})
+        SELECT q.crawl_id, q.key, q.domain
+          FROM w CROSS JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
+    "insert_domains": Sql(f"""
+        WITH w (id, domain, parent) AS (VALUES {{rows}})
         INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
-        VALUES (?2, ?3, ?4, {MOMENT}, {MOMENT}) ON CONFLICT (domain) DO NOTHING""",
-        Mode.MANY,
-    ),
-    "insert_gates": Sql(
-        """
-        INSERT INTO gates (domain, domain_id) SELECT domain, id FROM domains WHERE domain = ?1
-            ON CONFLICT (domain) DO NOTHING""",
-        Mode.MANY,
-    ),
-    "insert_queues": Sql(
-        """
+        SELECT id, domain, parent, {MOMENT}, {MOMENT} FROM w WHERE true ON CONFLICT (domain) DO NOTHING"""),
+    "insert_gates": Sql("""
+        INSERT INTO gates (domain, domain_id)
+        SELECT domain, id FROM domains WHERE domain IN (VALUES {rows}) ON CONFLICT (domain) DO NOTHING"""),
+    "insert_queues": Sql("""
+        WITH w (crawl_id, key, domain, gate) AS (VALUES {rows})
         INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at)
-        SELECT ?2, ?3, ?4, band, ?1, ?1 FROM gates WHERE domain = ?5""",
-        Mode.MANY,
-    ),
+        SELECT w.crawl_id, w.key, w.domain, g.band, ?1, ?1 FROM w CROSS JOIN gates g ON g.domain = w.gate
+         WHERE true RETURNING crawl_id, key"""),
     "take_sequence": Sql("""
         UPDATE sequences SET value = value + 10000 * ?1 WHERE name = 'discovery'
         RETURNING value - 10000 * ?1"""),
-    "insert_tasks": Sql(
-        """
+    "known_tasks": Sql("""
+        WITH w (crawl_id, key, hash, url, sequence) AS (VALUES {rows})
+        SELECT json_group_array(w.sequence) FILTER (WHERE t.url = w.url),
+               json_group_array(w.sequence) FILTER (WHERE t.url <> w.url)
+          FROM w CROSS JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
+    "insert_tasks": Sql("""
         INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
-                           discovered_at, discovery_type)
-        VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?1, ?13)
-            ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence""",
-        Mode.EACH,
-    ),
-    "colliding_tasks": Sql(
-        "SELECT ?5 FROM tasks WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3 AND url <> ?4", Mode.EACH
-    ),
-    "insert_metadata": Sql("INSERT INTO task_metadata VALUES (?1, ?2, ?3, ?4)", Mode.MANY),
-    "queues_behind_gates": Sql(
-        "SELECT crawl_id, key, domain FROM queues WHERE domain = ?1 AND gate_opens_at > ?2", Mode.EACH
-    ),
-    "wake_queues": Sql(
-        """
-        UPDATE queues
-           SET tasks_due_at = min(tasks_due_at, ?3), domain = iif(?4, ?5, domain),
-               gate_opens_at = min(gate_opens_at, coalesce(?6, gate_opens_at))
-         WHERE crawl_id = ?1 AND key = ?2 AND (tasks_due_at > ?3 OR ?4 OR gate_opens_at > ?6)""",
-        Mode.MANY,
-    ),
-    "add_counts": Sql(
-        """
-        INSERT INTO counts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+                           discovery_type, discovered_at)
+        VALUES {rows}"""),
+    "insert_metadata": Sql("INSERT INTO task_metadata (crawl_id, key, hash, metadata) VALUES {rows}"),
+    "queues_behind_gates": Sql("""
+        WITH w (domain, opens_at) AS (VALUES {rows})
+        SELECT q.crawl_id, q.key, q.domain
+          FROM w CROSS JOIN queues q ON q.domain = w.domain AND q.gate_opens_at > w.opens_at"""),
+    "wake_queues": Sql("""
+        WITH w (crawl_id, key, due_at, renamed, domain, opens_at) AS (VALUES {rows})
+        UPDATE queues AS q
+           SET tasks_due_at = min(q.tasks_due_at, w.due_at), domain = iif(w.renamed, w.domain, q.domain),
+               gate_opens_at = min(q.gate_opens_at, coalesce(w.opens_at, q.gate_opens_at))
+          FROM w
+         WHERE q.crawl_id = w.crawl_id AND q.key = w.key
+           AND (q.tasks_due_at > w.due_at OR w.renamed OR q.gate_opens_at > w.opens_at)"""),
+    "add_counts": Sql("""
+        WITH w AS (VALUES {rows})
+        INSERT INTO counts SELECT * FROM w WHERE true
             ON CONFLICT (crawl_id, key, domain, kind, slot) DO UPDATE
            SET discovered = discovered + excluded.discovered, pending = pending + excluded.pending,
                assigned = assigned + excluded.assigned, completed = completed + excluded.completed,
-               failed = failed + excluded.failed""",
-        Mode.MANY,
-    ),
-    "add_run_counts": Sql(
-        """
-        INSERT INTO run_counts VALUES (?1, ?2, ?3, ?4)
-            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = pages + excluded.pages""",
-        Mode.MANY,
-    ),
+               failed = failed + excluded.failed"""),
+    "add_run_counts": Sql("""
+        WITH w AS (VALUES {rows})
+        INSERT INTO run_counts SELECT * FROM w WHERE true
+            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = pages + excluded.pages"""),
     # ----------------------------------------------------------------- lease
     "lock_request": NOTHING,
     "leases_of_request": Sql("""
@@ -131,106 +122,95 @@ CATALOGUE: Catalogue = {
     "pages_of_crawl": Sql("""
         SELECT coalesce(sum(completed + assigned), 0) FROM counts
          WHERE crawl_id = ?1 AND key = '' AND domain = '' AND kind = 0"""),
-    "take_turns": Sql(
-        "UPDATE crawls SET turn = (SELECT max(turn) + 1 FROM crawls) WHERE crawl_id = ?1", Mode.MANY
-    ),
+    "take_turns": Sql("""
+        WITH w (crawl_id) AS (VALUES {rows})
+        UPDATE crawls SET turn = (SELECT max(c.turn) + 1 FROM crawls c) FROM w WHERE crawls.crawl_id = w.crawl_id"""),
+    # Band by band, and in each by the index: in this order already. ORDER BY would sort all that is ready.
     "ready_queues": Sql(f"""
         SELECT q.key, q.domain, q.delay_ms, q.blocked_until, q.page_limit
           FROM {BANDS} b CROSS JOIN queues q
          WHERE q.crawl_id = ?1 AND q.band = b.column1 AND q.ready_at <= ?2
            AND q.key NOT IN (SELECT value FROM json_each(?4))
-         ORDER BY b.column1, q.ready_at LIMIT ?3"""),
-    "lock_free_gates": Sql(f"SELECT {GATE} FROM gates WHERE domain = ?1", Mode.EACH),
-    "lock_gates": Sql(f"SELECT {GATE} FROM gates WHERE domain = ?1", Mode.EACH),
+         LIMIT ?3"""),
+    "lock_free_gates": Sql(f"SELECT {GATE} FROM gates WHERE domain IN (VALUES {{rows}})"),
+    "lock_gates": Sql(f"SELECT {GATE} FROM gates WHERE domain IN (VALUES {{rows}})"),
     "gate": Sql(f"SELECT {GATE} FROM gates WHERE domain = ?1"),
-    "traffic": Sql(
-        """
+    "traffic": Sql("""
         SELECT domain, count(*), count(*) FILTER (WHERE kind = 1), min(expires_at)
-          FROM leases WHERE domain = ?1 GROUP BY domain""",
-        Mode.EACH,
-    ),
-    "pages_of_queues": Sql(
-        """
+          FROM leases WHERE domain IN (VALUES {rows}) GROUP BY domain"""),
+    "pages_of_queues": Sql("""
         SELECT key, sum(completed + assigned) FROM counts
-         WHERE crawl_id = ?1 AND key = ?2 AND kind = 0 GROUP BY key""",
-        Mode.EACH,
-    ),
-    "pages_of_run": Sql(
-        """
-        SELECT ?2, coalesce((SELECT sum(pages) FROM run_counts WHERE run_id = ?1 AND domain = ?2), 0)
-                   + (SELECT count(*) FROM leases WHERE domain = ?2 AND run_id = ?1 AND kind = 0)""",
-        Mode.EACH,
-    ),
-    "wake_delayed": Sql(
-        """
-        UPDATE tasks SET delayed = 0
-         WHERE crawl_id = ?1 AND key = ?3 AND hash IN (
-            SELECT hash FROM tasks
-             WHERE crawl_id = ?1 AND key = ?3 AND state = 1 AND delayed = 1 AND due_at <= ?2
-             ORDER BY due_at LIMIT 1000)""",
-        Mode.MANY,
-    ),
-    "ready_tasks": Sql(
-        """
+         WHERE crawl_id = ?1 AND key IN (VALUES {rows}) AND kind = 0 GROUP BY key"""),
+    "pages_of_run": Sql("""
+        WITH w (domain) AS (VALUES {rows})
+        SELECT w.domain,
+               coalesce((SELECT sum(r.pages) FROM run_counts r WHERE r.run_id = ?1 AND r.domain = w.domain), 0)
+               + (SELECT count(*) FROM leases l WHERE l.domain = w.domain AND l.run_id = ?1 AND l.kind = 0)
+          FROM w"""),
+    "wake_delayed": Sql("""
+        WITH w (key) AS (VALUES {rows})
+        UPDATE tasks AS t SET delayed = 0
+          FROM (SELECT d.key, d.hash FROM w CROSS JOIN tasks d
+                 WHERE d.crawl_id = ?1 AND d.key = w.key AND d.state = 1 AND d.delayed = 1 AND d.due_at <= ?2
+                 ORDER BY d.due_at LIMIT 1000) AS due
+         WHERE t.crawl_id = ?1 AND t.key = due.key AND t.hash = due.hash"""),
+    "ready_tasks": Sql("""
+        WITH w (key) AS (VALUES {rows})
         SELECT t.key, t.hash, t.url, t.kind, t.priority, t.depth, t.attempt_count, t.discovery_type,
                a.etag, a.last_modified, m.metadata
-          FROM (SELECT * FROM tasks
-                 WHERE crawl_id = ?1 AND key = ?2 AND state = 1 AND delayed = 0
-                 ORDER BY priority DESC, sequence LIMIT ?3) t
+          FROM w CROSS JOIN tasks t
           LEFT JOIN crawl_log a ON a.artifact_id = t.artifact_id
-          LEFT JOIN task_metadata m ON m.crawl_id = ?1 AND m.key = t.key AND m.hash = t.hash""",
-        Mode.EACH,
-    ),
-    "robots_task": Sql("""
-        SELECT state, due_at, attempt_count FROM tasks WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3"""),
+          LEFT JOIN task_metadata m ON m.crawl_id = ?1 AND m.key = t.key AND m.hash = t.hash
+         WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash IN (
+            SELECT h.hash FROM tasks h
+             WHERE h.crawl_id = ?1 AND h.key = w.key AND h.state = 1 AND h.delayed = 0
+             ORDER BY h.priority DESC, h.sequence LIMIT ?2)
+         ORDER BY t.key, t.priority DESC, t.sequence"""),
+    "lock_robots_urls": NOTHING,
+    "try_robots_url": Sql("SELECT 1 WHERE ?1 IS NOT NULL"),
+    "lock_robots_task": Sql("""
+        SELECT state, due_at, attempt_count, kind FROM tasks WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3"""),
+    "robots_task_exists": Sql("SELECT 1 FROM tasks WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3"),
     "arm_robots_task": Sql("""
         INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
                            discovered_at, discovery_type)
         VALUES (?1, ?2, ?3, ?4, ?5, 1, 0, ?6, 0, ?7, ?8, ?8, ?9)
             ON CONFLICT (crawl_id, key, hash) DO UPDATE
-           SET state = 1, delayed = 0, due_at = excluded.due_at, failures = 0, deferrals = 0, expiries = 0"""),
-    "insert_leases": Sql(
-        """
-        INSERT INTO leases VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
-            ON CONFLICT (url_hash) DO NOTHING RETURNING token""",
-        Mode.EACH,
-    ),
-    "postpone_tasks": Sql(
-        """
-        UPDATE tasks SET delayed = 1, due_at = ?2
-         WHERE crawl_id = ?1 AND key = ?3 AND hash = ?4 AND state = 1""",
-        Mode.MANY,
-    ),
-    "assign_tasks": Sql(
-        """
-        UPDATE tasks SET state = 2, attempt_count = attempt_count + 1
-         WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3 AND state = 1 RETURNING hash""",
-        Mode.EACH,
-    ),
-    "update_gates": Sql(
-        """
-        UPDATE gates
-           SET next_fetch_at = ?2, backoff_until = ?3, backoff_level = ?4, backoff_began_at = ?5,
-               robots_delay_ms = ?6, robots_version = ?7, robots_expires_at = ?8
-         WHERE domain = ?1""",
-        Mode.MANY,
-    ),
-    "move_queues": Sql(
-        """
-        UPDATE queues SET gate_opens_at = ?4, last_served_at = iif(?5, ?2, last_served_at)
-         WHERE crawl_id = ?1 AND key = ?3""",
-        Mode.MANY,
-    ),
-    "rest_queues": Sql(
-        f"""
-        UPDATE queues SET tasks_due_at = iif(
-            EXISTS (SELECT 1 FROM tasks WHERE crawl_id = ?1 AND key = ?3 AND state = 1 AND delayed = 0),
-            min(tasks_due_at, ?2),
-            coalesce((SELECT due_at FROM tasks WHERE crawl_id = ?1 AND key = ?3 AND state = 1 AND delayed = 1
-                       ORDER BY due_at LIMIT 1), {NEVER}))
-         WHERE crawl_id = ?1 AND key = ?3""",
-        Mode.MANY,
-    ),
+           SET state = 1, delayed = 0, due_at = excluded.due_at, failures = 0, deferrals = 0, expiries = 0,
+               kind = excluded.kind"""),
+    "insert_leases": Sql("""
+        WITH w AS (VALUES {rows})
+        INSERT INTO leases SELECT * FROM w WHERE true ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
+    "postpone_tasks": Sql("""
+        WITH w (key, hash) AS (VALUES {rows})
+        UPDATE tasks AS t SET delayed = 1, due_at = ?2
+          FROM w WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash = w.hash AND t.state = 1"""),
+    "assign_tasks": Sql("""
+        WITH w (key, hash) AS (VALUES {rows})
+        UPDATE tasks AS t SET state = 2, attempt_count = t.attempt_count + 1
+          FROM w WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash = w.hash AND t.state = 1
+        RETURNING hash"""),
+    "update_gates": Sql("""
+        WITH w (domain, next_fetch_at, backoff_until, backoff_level, backoff_began_at, robots_delay_ms,
+                robots_version, robots_expires_at) AS (VALUES {rows})
+        UPDATE gates AS g
+           SET next_fetch_at = w.next_fetch_at, backoff_until = w.backoff_until, backoff_level = w.backoff_level,
+               backoff_began_at = w.backoff_began_at, robots_delay_ms = w.robots_delay_ms,
+               robots_version = w.robots_version, robots_expires_at = w.robots_expires_at
+          FROM w WHERE g.domain = w.domain"""),
+    "move_queues": Sql("""
+        WITH w (key, opens_at, served) AS (VALUES {rows})
+        UPDATE queues AS q SET gate_opens_at = w.opens_at, last_served_at = iif(w.served, ?2, q.last_served_at)
+          FROM w WHERE q.crawl_id = ?1 AND q.key = w.key"""),
+    "rest_queues": Sql(f"""
+        WITH w (key) AS (VALUES {{rows}})
+        UPDATE queues AS q SET tasks_due_at = iif(
+            EXISTS (SELECT 1 FROM tasks t WHERE t.crawl_id = ?1 AND t.key = q.key AND t.state = 1 AND t.delayed = 0),
+            min(q.tasks_due_at, ?2),
+            coalesce((SELECT t.due_at FROM tasks t
+                       WHERE t.crawl_id = ?1 AND t.key = q.key AND t.state = 1 AND t.delayed = 1
+                       ORDER BY t.due_at LIMIT 1), {NEVER}))
+          FROM w WHERE q.crawl_id = ?1 AND q.key = w.key"""),
     "next_ready_at": Sql(f"""
         SELECT min((SELECT ready_at FROM queues WHERE crawl_id = ?1 AND band = b.column1 ORDER BY ready_at LIMIT 1))
           FROM {BANDS} b"""),
@@ -239,40 +219,42 @@ CATALOGUE: Catalogue = {
                      ORDER BY ready_at LIMIT 1))
           FROM crawls c CROSS JOIN {BANDS} b WHERE c.state = 'running'"""),
     # ---------------------------------------------------------------- report
-    "lock_leases": Sql(f"SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES} WHERE l.token = ?1", Mode.EACH),
+    "lock_leases": Sql(f"SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES} WHERE l.token IN (VALUES {{rows}})"),
+    "crawls_of_worker": Sql("SELECT DISTINCT crawl_id FROM leases WHERE worker = ?1"),
     "lock_leases_of_worker": Sql(f"""
-        SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES} WHERE l.worker = ?1 ORDER BY l.token"""),
+        SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES}
+         WHERE l.worker = ?1 AND l.crawl_id IN (SELECT value FROM json_each(?2)) ORDER BY l.token"""),
+    "crawls_of_expired_leases": Sql("""
+        SELECT DISTINCT crawl_id FROM (
+            SELECT crawl_id FROM leases WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)"""),
     "lock_expired_leases": Sql(f"""
         SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES}
-         WHERE l.expires_at <= ?1 ORDER BY l.expires_at LIMIT ?2"""),
+         WHERE l.expires_at <= ?1 AND l.crawl_id IN (SELECT value FROM json_each(?3))
+         ORDER BY l.expires_at LIMIT ?2"""),
     "lock_lease_tokens": NOTHING,
-    "renew_leases": Sql(
-        """
-        UPDATE leases SET last_heartbeat = ?1, expires_at = ?2 WHERE token = ?3 AND expires_at > ?1
-        RETURNING token""",
-        Mode.EACH,
-    ),
-    "earlier_answers": Sql("SELECT token, verdict, retry_at FROM crawl_log WHERE token = ?1", Mode.EACH),
-    "insert_crawl_log": Sql(
-        """
+    "renew_leases": Sql("""
+        UPDATE leases SET last_heartbeat = ?1, expires_at = ?2
+         WHERE token IN (VALUES {rows}) AND expires_at > ?1 RETURNING token"""),
+    "earlier_answers": Sql("SELECT token, verdict, retry_at FROM crawl_log WHERE token IN (VALUES {rows})"),
+    "insert_crawl_log": Sql("""
         INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, domain_id, kind, outcome, verdict,
                                retry_at, reason, http_status, images_found, digest, etag, last_modified,
                                content_type, body_bytes, content_location, discovery_type, depth, run_id,
                                leased_at, fetched_at, elapsed_ms, reported_at)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        RETURNING token, artifact_id""",
-        Mode.EACH,
-    ),
-    "delete_leases": Sql("DELETE FROM leases WHERE token = ?1 RETURNING token", Mode.EACH),
-    "end_tasks": Sql(
-        """
-        UPDATE tasks
-           SET state = ?5, delayed = ?6, due_at = ?7, failures = ?8, deferrals = ?9, expiries = ?10,
-               http_status = coalesce(?11, http_status), reason = ?12, artifact_id = coalesce(?13, artifact_id)
-         WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3 AND state = 2 AND attempt_count = ?4
-        RETURNING hash""",
-        Mode.EACH,
-    ),
+        VALUES {rows} RETURNING token, artifact_id"""),
+    "delete_leases": Sql("DELETE FROM leases WHERE token IN (VALUES {rows}) RETURNING token"),
+    "end_tasks": Sql("""
+        WITH w (crawl_id, key, hash, attempt, state, delayed, due_at, failures, deferrals, expiries, http_status,
+                reason, artifact_id) AS (VALUES {rows})
+        UPDATE tasks AS t
+           SET state = w.state, delayed = w.delayed, due_at = w.due_at, failures = w.failures,
+               deferrals = w.deferrals, expiries = w.expiries,
+               http_status = coalesce(w.http_status, t.http_status), reason = w.reason,
+               artifact_id = coalesce(w.artifact_id, t.artifact_id)
+          FROM w
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.state = 2
+           AND t.attempt_count = w.attempt
+        RETURNING hash"""),
     "put_robots": Sql("""
         INSERT INTO robots (domain, version, text, fetched_at) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (domain) DO UPDATE
@@ -309,12 +291,9 @@ CATALOGUE: Catalogue = {
         SELECT key, hash, url, state, kind, discovered_at FROM tasks
          WHERE crawl_id = ?1 AND (?2 IS NULL OR key = ?2) AND (key, hash) > (?3, ?4)
          ORDER BY key, hash LIMIT ?5"""),
-    "delete_tasks": Sql(
-        "DELETE FROM tasks WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3 RETURNING hash", Mode.EACH
-    ),
-    "delete_metadata": Sql(
-        "DELETE FROM task_metadata WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3", Mode.MANY
-    ),
+    "delete_tasks": Sql("""
+        DELETE FROM tasks WHERE crawl_id = ?1 AND (key, hash) IN (VALUES {rows}) RETURNING hash"""),
+    "delete_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = ?1 AND (key, hash) IN (VALUES {rows})"),
     "queue_totals": Sql("""
         SELECT kind, sum(discovered), sum(pending), sum(assigned), sum(completed), sum(failed)
           FROM counts WHERE crawl_id = ?1 AND key = ?2 GROUP BY kind"""),

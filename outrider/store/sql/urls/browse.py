@@ -137,12 +137,8 @@ def list_queues(name: str, after: str, limit: int) -> Script[list[Queue]]:
             band=row[2],
             ready_at=row[3],
             last_served_at=row[4],
-            settings=QueueSettings(
-                delay_ms=row[5], blocked_until=row[6] or None, page_limit=row[7], priority=row[8]
-            ),
-            counts=Counts(
-                **{state.lower(): int(number) for state, number in zip(STATES, row[9:14], strict=True)}
-            ),
+            settings=QueueSettings(delay_ms=row[5], blocked_until=row[6] or None, page_limit=row[7], priority=row[8]),
+            counts=Counts(**{state.lower(): int(number) for state, number in zip(STATES, row[9:14], strict=True)}),
         )
         for row in rows
     ]

@@ -24,9 +24,7 @@ def decoded(row: Row) -> StoredCrawl:
         Crawl(
             name=row[1],
             state=CrawlState(row[2]),
-            rules=CrawlRules(
-                key_rule=KeyRule(row[3]), strip_tracking=bool(row[4]), sort_query=bool(row[5])
-            ),
+            rules=CrawlRules(key_rule=KeyRule(row[3]), strip_tracking=bool(row[4]), sort_query=bool(row[5])),
             limits=CrawlLimits(
                 max_depth=row[6],
                 max_pages=row[7],

@@ -241,8 +241,10 @@ def _look(round_: Round, queues: list[ReadyQueue], slots: int, changes: CountCha
             wanted[queue.key] = number
     yield Call("wake_delayed", (round_.crawl_id, round_.now), [(key,) for key in wanted])
     tasks: dict[str, list[ReadyTask]] = {key: [] for key in wanted}
-    for row in (yield Call("ready_tasks", (round_.crawl_id,), list(wanted.items()))):
-        tasks[row[0]].append(ReadyTask(*row))
+    for number in set(wanted.values()):
+        keys = [(key,) for key, wish in wanted.items() if wish == number]
+        for row in (yield Call("ready_tasks", (round_.crawl_id, number), keys)):
+            tasks[row[0]].append(ReadyTask(*row))
     for queue in unblocked:
         if queue.key not in wanted:
             continue
@@ -320,22 +322,24 @@ def _robots_task(
     scheme, _, host = page_url.split("/", 3)[:3]
     url = f"{scheme}//{host}/robots.txt"
     digest = url_hash(url)
-    rows = yield Call("robots_task", (round_.crawl_id, queue.key, digest))
-    state, due_at, attempt_count = rows[0] if rows else (None, round_.now, 0)
+    place = (round_.crawl_id, queue.key, digest)
+    kind, how = Kind.ROBOTS.value, DiscoveryType.ROBOTS.value
+    # Somebody may be adding this URL as a page, or retrying it: a lease does not wait for that.
+    free = yield Call("try_robots_url", (digest,))
+    rows = (yield Call("lock_robots_task", place)) if free else []
+    if not free or (not rows and (yield Call("robots_task_exists", place))):
+        round_.opens[queue.key] = round_.now + HELD_AGAIN_MS
+        return None
+    state, due_at, attempt_count, kind_was = rows[0] if rows else (None, round_.now, 0, kind)
     if state == ASSIGNED or (state == PENDING and due_at > round_.now):
         round_.opens[queue.key] = max(due_at, round_.now + HELD_AGAIN_MS)
         return None
-    kind, how = Kind.ROBOTS.value, DiscoveryType.ROBOTS.value
     sequence = (yield Call("take_sequence", (1,)))[0][0]
-    yield Call(
-        "arm_robots_task",
-        (round_.crawl_id, queue.key, digest, url, kind, MAX_PRIORITY, sequence, round_.now, how),
-    )
-    scope = (round_.crawl_id, queue.key, domain, kind)
-    if state is None:
-        changes.add(scope, PENDING)
-    elif state != PENDING:
-        changes.move(scope, state, PENDING)
+    yield Call("arm_robots_task", (*place, url, kind, MAX_PRIORITY, sequence, round_.now, how))
+    if state is not None:
+        # It may have been found before as a page.
+        changes.add((round_.crawl_id, queue.key, domain, kind_was), state, -1)
+    changes.add((round_.crawl_id, queue.key, domain, kind), PENDING)
     return ReadyTask(queue.key, digest, url, kind, MAX_PRIORITY, 0, attempt_count, how, None, None, None)
 
 

@@ -85,6 +85,7 @@ class Ending(NamedTuple):
 
 def problem_with(report: Report, max_links: int) -> ReportAnswer | None:
     """Find what makes a report unreadable; its lease then stays as it was."""
+    detail: str | None
     if not isinstance(report.outcome, Outcome):
         detail = f"outcome {report.outcome!r:.100} is not one of {', '.join(Outcome)}"
     elif len(report.links) > max_links:
@@ -227,7 +228,7 @@ def _add_links(
         if each.links:
             links.setdefault(held.crawl, []).extend(each.links)
     batches = [
-        add.Batch(stored[name], admit(found, stored[name].crawl.rules).candidates)
+        add.Batch(stored[name], admit(found, stored[name].crawl.rules).candidates, len(found))
         for name, found in links.items()
     ]
     yield from add.insert(batches, now, changes, wakes)
@@ -312,7 +313,8 @@ def renew(tokens: Sequence[Token], now: int | None, lease_ms: int) -> Script[lis
 def reap(now: int | None, most: int, settings: Settings, slot: int) -> Script[list[Token]]:
     """End the leases that have expired; each by whoever locks it first, and only if it still has."""
     moment = yield from crawls.clock(now)
-    rows = yield Call("lock_expired_leases", (moment, most))
+    locked = [row[0] for row in (yield Call("crawls_of_expired_leases", (moment, most)))]
+    rows = yield Call("lock_expired_leases", (moment, most, locked))
     held = [held_lease(row) for row in rows]
     decisions = [retry.after_expiry(each.tally, moment, settings) for each in held]
     yield from _end_without_report(held, decisions, moment, slot)
@@ -324,10 +326,12 @@ def release(
 ) -> Script[list[Token]]:
     """Give leases back, uncharged: those named, or all of a worker."""
     if worker is None:
-        binary = sorted({bytes.fromhex(token) for token in tokens})
-        rows = yield Call("lock_leases", (), [(token,) for token in binary])
+        binary = [(token,) for token in sorted({bytes.fromhex(token) for token in tokens})]
+        yield Call("crawls_of_leases", (), binary)
+        rows = yield Call("lock_leases", (), binary)
     else:
-        rows = yield Call("lock_leases_of_worker", (worker,))
+        locked = [row[0] for row in (yield Call("crawls_of_worker", (worker,)))]
+        rows = yield Call("lock_leases_of_worker", (worker, locked))
     moment = yield from crawls.clock(now)
     held = [each for each in map(held_lease, rows) if each.expires_at > moment]
     decisions = [retry.put_off(each.tally, moment, 0, settings, "released") for each in held]

@@ -36,8 +36,13 @@ INDEXES = (
     "CREATE INDEX domains_last_crawled ON domains (last_crawled_at)",
     "CREATE INDEX domains_source ON domains (source)",
     "CREATE INDEX domains_parent ON domains (parent_domain)",
-    """CREATE INDEX domains_discovery_candidates ON domains (status, next_crawl_after, priority_score DESC)
-       WHERE status IN ('pending', 'active')""",
+    # What may be claimed, in the order of claiming, and what has to wait, by when: a claim looks at no
+    # domain that it does not take, however many better ones are cooling down.
+    """CREATE INDEX domains_claimable ON domains
+           ((status = 'pending'), priority_score DESC, last_crawled_at{nulls_first}, id)
+       WHERE status IN ('pending', 'active') AND NOT cooling""",
+    """CREATE INDEX domains_cooling ON domains (claimable_at)
+       WHERE status IN ('pending', 'active') AND cooling""",
     """CREATE INDEX domains_refresh_candidates ON domains (status, next_crawl_after, image_yield_rate DESC)
        WHERE status = 'exhausted'""",
     "CREATE INDEX domains_claims ON domains (claimed_by, claim_expires_at) WHERE claimed_by IS NOT NULL",
@@ -46,22 +51,50 @@ INDEXES = (
     "CREATE INDEX crawl_jobs_status ON crawl_jobs (status, priority DESC, created_at)",
     "CREATE INDEX crawl_jobs_beat ON crawl_jobs (last_heartbeat) WHERE status = 'processing'",
     f"CREATE UNIQUE INDEX crawl_jobs_live ON crawl_jobs (crawl) WHERE {LIVE_JOB}",
-    "CREATE UNIQUE INDEX crawl_jobs_idempotency ON crawl_jobs (user_id, idempotency_key) "
+    "CREATE UNIQUE INDEX crawl_jobs_idempotency ON crawl_jobs (coalesce(user_id, ''), idempotency_key) "
     "WHERE idempotency_key IS NOT NULL",
     "CREATE INDEX job_history_job ON job_history (job_id, history_id)",
     "CREATE INDEX crawl_runs_crawl ON crawl_runs (crawl, started_at)",
     "CREATE INDEX workers_expiry ON workers (expires_at)",
     "CREATE INDEX outbox_undelivered ON outbox (topic, message_id) WHERE delivered_at IS NULL",
+    "CREATE INDEX outbox_siblings ON outbox (topic, ordering_key, message_id) WHERE delivered_at IS NULL",
+    "CREATE INDEX outbox_delivered ON outbox (delivered_at) WHERE delivered_at IS NOT NULL",
 )
 
+# A domain can be claimed when neither its pause nor somebody's claim lasts. `cooling` says that it may
+# still have to wait: whoever finds that `claimable_at` has passed writes it into `woken_for`, and any new
+# pause or claim makes the two differ again. So no writer can forget to keep `cooling`, and it needs no clock.
+COOLING_POSTGRES = """
+            woken_for timestamptz,
+            claimable_at timestamptz GENERATED ALWAYS AS (GREATEST(next_crawl_after, claim_expires_at)) STORED,
+            cooling boolean NOT NULL GENERATED ALWAYS AS (
+                GREATEST(next_crawl_after, claim_expires_at) IS NOT NULL
+                AND GREATEST(next_crawl_after, claim_expires_at) IS DISTINCT FROM woken_for) STORED"""
+COOLING_SQLITE = """
+            woken_for text,
+            claimable_at text GENERATED ALWAYS AS (
+                nullif(max(coalesce(next_crawl_after, ''), coalesce(claim_expires_at, '')), '')) VIRTUAL,
+            cooling integer GENERATED ALWAYS AS (
+                claimable_at IS NOT NULL AND claimable_at IS NOT woken_for) VIRTUAL"""
 
-def tables(*, uuid: str, moment: str, json: str, identity: str, status: dict[str, str], options: str) -> list[str]:
+
+def tables(
+    *,
+    uuid: str,
+    moment: str,
+    json: str,
+    name: str,
+    identity: str,
+    status: dict[str, str],
+    cooling: str,
+    options: str,
+) -> list[str]:
     """Write the tables in one dialect's types; the columns are the same in both."""
     return [
         f"""
         CREATE TABLE crawl_runs (
             id {uuid} PRIMARY KEY,
-            crawl text NOT NULL,
+            crawl {name} NOT NULL,
             job_id {uuid},
             kind text NOT NULL CHECK (kind IN ('crawl', 'job', 'refresh')),
             status text NOT NULL CHECK (status IN ('running', 'completed', 'stopped', 'failed')),
@@ -74,8 +107,8 @@ def tables(*, uuid: str, moment: str, json: str, identity: str, status: dict[str
         f"""
         CREATE TABLE domains (
             id {uuid} PRIMARY KEY,
-            domain text NOT NULL UNIQUE CHECK (length(domain) <= 255),
-            parent_domain text NOT NULL,
+            domain {name} NOT NULL UNIQUE CHECK (length(domain) <= 255),
+            parent_domain {name} NOT NULL,
             status {status["domain"]},
             block_reason text,
             block_reason_code text CHECK (length(block_reason_code) <= 50),
@@ -106,13 +139,13 @@ def tables(*, uuid: str, moment: str, json: str, identity: str, status: dict[str
             last_crawl_run_id {uuid} REFERENCES crawl_runs (id) ON DELETE SET NULL,
             frontier_checkpoint_id text CHECK (length(frontier_checkpoint_id) <= 100),
             frontier_size integer NOT NULL DEFAULT 0,
-            frontier_updated_at {moment}
+            frontier_updated_at {moment},{cooling}
         ){options}
         """,
         f"""
         CREATE TABLE crawl_jobs (
             id {uuid} PRIMARY KEY,
-            crawl text NOT NULL,
+            crawl {name} NOT NULL,
             payload {json} NOT NULL,
             priority integer NOT NULL DEFAULT 0,
             status {status["job"]},
@@ -150,7 +183,7 @@ def tables(*, uuid: str, moment: str, json: str, identity: str, status: dict[str
         """,
         f"""
         CREATE TABLE workers (
-            worker_id text PRIMARY KEY,
+            worker_id {name} PRIMARY KEY,
             kind text NOT NULL CHECK (kind IN ('worker', 'runner', 'supervisor')),
             mode text NOT NULL CHECK (mode IN ('plain', 'claims')),
             host text NOT NULL,
@@ -164,8 +197,9 @@ def tables(*, uuid: str, moment: str, json: str, identity: str, status: dict[str
         f"""
         CREATE TABLE outbox (
             message_id {identity},
-            topic text NOT NULL,
-            ordering_key text NOT NULL,
+            id {uuid} NOT NULL UNIQUE,
+            topic {name} NOT NULL,
+            ordering_key {name} NOT NULL,
             payload {json} NOT NULL,
             created_at {moment} NOT NULL,
             attempts integer NOT NULL DEFAULT 0,
@@ -202,17 +236,19 @@ def upgrade_sqlite() -> None:
         uuid="text",
         moment="text",
         json="text",
+        name="text",
         identity="integer PRIMARY KEY AUTOINCREMENT",
         status={
             "domain": one_of("status", *DOMAIN_STATUS),
             "job": one_of("status", *JOB_STATUS),
             "desired": one_of("desired_state", *DESIRED_STATE),
         },
+        cooling=COOLING_SQLITE,
         options="",
     ):
         op.execute(statement)
     for statement in INDEXES:
-        op.execute(statement)
+        op.execute(statement.replace("{nulls_first}", ""))  # SQLite's own order
     op.execute(
         """
         CREATE TRIGGER domains_updated_at AFTER UPDATE ON domains FOR EACH ROW
@@ -237,17 +273,19 @@ def upgrade_postgres() -> None:
         uuid="uuid",
         moment="timestamptz",
         json="jsonb",
+        name='text COLLATE "C"',
         identity="bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         status={
             "domain": "domain_status NOT NULL DEFAULT 'pending'",
             "job": "job_status NOT NULL DEFAULT 'pending'",
             "desired": "desired_state NOT NULL DEFAULT 'run'",
         },
+        cooling=COOLING_POSTGRES,
         options=" WITH (fillfactor = 70)",
     ):
         op.execute(statement)
     for statement in INDEXES:
-        op.execute(statement)
+        op.execute(statement.replace("{nulls_first}", " NULLS FIRST"))
     op.execute(
         """
         CREATE FUNCTION set_domains_updated_at() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -1,0 +1,1 @@
+"""The versions, each named by its number and what it brings."""

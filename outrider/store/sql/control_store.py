@@ -1,0 +1,373 @@
+"""`ControlStore` on SQL: checks what comes in, and has an engine run the scripts."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from outrider.model.domain import (
+    CLAIM_MS,
+    Claim,
+    ClaimOverview,
+    Domain,
+    DomainChange,
+    DomainSeed,
+)
+from outrider.model.errors import InvalidInput
+from outrider.model.identifiers import new_uuid7
+from outrider.model.job import (
+    STALE_AFTER_MS,
+    WATCHDOG,
+    CrawlProgress,
+    Job,
+    JobEnding,
+    JobFilter,
+    JobRequest,
+    JobTransition,
+    OutboxMessage,
+    Run,
+    RunKind,
+    RunStatus,
+    StoredMessage,
+    TopicBacklog,
+    Worker,
+    WorkerIdentity,
+    WorkerKind,
+    WorkerMode,
+)
+from outrider.model.machines import DesiredState, DomainStatus, JobStatus
+from outrider.model.settings import Settings
+from outrider.model.task import MAX_BATCH, AddResult
+from outrider.model.url import canonical_domain
+from outrider.store.sql.control import claims, domains, jobs, outbox, runs, workers
+from outrider.store.sql.control.checks import (
+    LARGEST,
+    check_batch,
+    check_choice,
+    check_job_id,
+    check_moment,
+    check_name,
+    check_number,
+    check_request,
+    check_run_id,
+    check_span,
+    check_text,
+    check_uuid,
+    checked_change,
+    readable_uuid,
+)
+from outrider.store.sql.control.rows import as_json
+from outrider.store.sql.engine import Engine
+from outrider.store.sql.script import Script
+
+PAGE = 100
+MAX_CLAIMS = 1_000
+HOLD_MS = 60_000
+"""How long taken messages are kept from other takers."""
+ANY_JOB = JobFilter()
+NO_SETTINGS: Mapping[str, object] = {}
+
+
+class SqlControlStore:
+    """The control plane on an SQL engine."""
+
+    def __init__(self, engine: Engine, _: Settings | None = None) -> None:
+        self._engine = engine
+
+    # domains
+
+    async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
+        """Store the domains that are new; one answer for each seed, in order."""
+        check_batch(seeds, "domains")
+        admitted = domains.admit_seeds(seeds)
+        return await self._engine.write(lambda: domains.remember(admitted, now))
+
+    async def get_domain(self, domain: str) -> Domain | None:
+        """Read a domain, its counts exact."""
+        canonical = canonical_domain(domain)
+        return await self._engine.read(lambda: domains.find(canonical))
+
+    async def list_domains(
+        self, status: DomainStatus | None = None, *, after: str = "", limit: int = PAGE
+    ) -> list[Domain]:
+        """List domains by name."""
+        chosen = None if status is None else check_choice(status, "status", DomainStatus)
+        check_text(after, "after")
+        check_number(limit, "limit", 1, MAX_BATCH)
+        return await self._engine.read(lambda: domains.listed(chosen, after, limit))
+
+    async def transition_domain(self, domain: str, change: DomainChange, *, now: int | None = None) -> Domain:
+        """Make one step of a domain's life, guarded by what the writer believes."""
+        canonical = canonical_domain(domain)
+        checked = checked_change(change)
+        earlier: list[Domain] = []
+        return await self._engine.write(lambda: domains.transition(canonical, checked, now, earlier))
+
+    async def configure_domain(self, domain: str, *, max_pages_per_run: int | None) -> Domain:
+        """Set a domain's budget."""
+        canonical = canonical_domain(domain)
+        if max_pages_per_run is not None:
+            check_number(max_pages_per_run, "max_pages_per_run", 0, LARGEST)
+        return await self._engine.write(lambda: domains.configure(canonical, max_pages_per_run))
+
+    # claims
+
+    async def claim_domains(
+        self, worker: str, number: int, *, claim_ms: int = CLAIM_MS, now: int | None = None
+    ) -> list[Claim]:
+        """Claim the best domains that are free, the best first."""
+        check_name(worker, "worker")
+        check_number(number, "number", 1, MAX_CLAIMS)
+        check_span(claim_ms, "claim_ms", 1)
+        earlier: list[Claim] = []
+        return await self._engine.write(lambda: claims.claim(worker, number, claim_ms, now, earlier))
+
+    async def renew_claims(
+        self, worker: str, held: Sequence[Claim], *, claim_ms: int = CLAIM_MS, now: int | None = None
+    ) -> list[Claim | None]:
+        """Prolong claims that are live."""
+        check_name(worker, "worker")
+        check_batch(held, "claims")
+        check_span(claim_ms, "claim_ms", 1)
+        return await self._engine.write(lambda: claims.renew(worker, held, claim_ms, now))
+
+    async def release_claims(self, worker: str, held: Sequence[Claim], *, now: int | None = None) -> list[bool]:
+        """Give claims up; False for one that was lost before."""
+        check_name(worker, "worker")
+        check_batch(held, "claims")
+        return await self._engine.write(lambda: claims.release(worker, held, now))
+
+    async def release_all_claims(self, worker: str | None = None) -> int:
+        """End all claims, or all of one worker."""
+        if worker is not None:
+            check_name(worker, "worker")
+        return await self._in_chunks(lambda: claims.release_all(worker), claims.RELEASE_CHUNK)
+
+    async def claims(self, *, now: int | None = None) -> ClaimOverview:
+        """Tell who holds what, what is stuck, and what is free."""
+        return await self._engine.read(lambda: claims.overview(now))
+
+    # jobs
+
+    async def submit_job(self, request: JobRequest, *, actor: str | None = None, now: int | None = None) -> Job:
+        """Queue a job, or find the one that was queued under the same idempotency key."""
+        check_request(request)
+        by = check_name(actor or request.user_id or "user", "actor")
+        payload = as_json(request.payload, "the payload of a job")
+        job_id = new_uuid7()
+        return await self._engine.write(lambda: jobs.submit(job_id, request, payload, by, now))
+
+    async def get_job(self, job_id: str) -> Job | None:
+        """Read a job."""
+        readable = readable_uuid(job_id)
+        return None if readable is None else await self._engine.read(lambda: jobs.find(readable))
+
+    async def list_jobs(self, which: JobFilter = ANY_JOB, *, before: str | None = None, limit: int = PAGE) -> list[Job]:
+        """List jobs, the newest first."""
+        if which.status is not None:
+            check_choice(which.status, "status", JobStatus)
+        check_text(which.crawl, "crawl")
+        check_text(which.user_id, "user_id")
+        check_number(limit, "limit", 1, MAX_BATCH)
+        start = None if before is None else check_uuid(before, "before")
+        return await self._engine.read(lambda: jobs.listed(which, start, limit))
+
+    async def job_history(self, job_id: str) -> list[JobTransition]:
+        """Read what became of a job, from its submission on."""
+        readable = check_job_id(job_id)
+        return await self._engine.read(lambda: jobs.history(readable))
+
+    async def claim_job(self, worker: str, *, now: int | None = None) -> Job | None:
+        """Take the first job that is due; the caller runs it under its epoch."""
+        if check_name(worker, "worker") == WATCHDOG:
+            raise InvalidInput(f"no worker may be named {WATCHDOG!r}")
+        earlier: list[Job] = []
+        return await self._engine.write(lambda: jobs.claim(worker, now, earlier))
+
+    async def beat_job(
+        self,
+        job_id: str,
+        epoch: int,
+        *,
+        percentage: int | None = None,
+        progress: Mapping[str, object] | None = None,
+        now: int | None = None,
+    ) -> DesiredState | None:
+        """Say that a job's runner lives; hear what the user wants, or None where the job is lost."""
+        readable = check_job_id(job_id)
+        check_number(epoch, "epoch", 0, LARGEST)
+        if percentage is not None:
+            check_number(percentage, "percentage", 0, 100)
+        encoded = None if progress is None else as_json(progress, "progress")
+        return await self._engine.write(lambda: jobs.beat(readable, epoch, percentage, encoded, now))
+
+    async def finish_job(self, job_id: str, epoch: int, ending: JobEnding, *, now: int | None = None) -> Job:
+        """End an epoch of a job; raises `JobConflict` where it is not the live one."""
+        readable = check_job_id(job_id)
+        check_number(epoch, "epoch", 0, LARGEST)
+        check_choice(ending.outcome, "outcome", JobStatus)
+        check_text(ending.error_kind, "error_kind")
+        check_text(ending.error_message, "error_message")
+        check_span(ending.retry_in_ms, "retry_in_ms")
+        return await self._engine.write(lambda: jobs.finish(readable, epoch, ending, now))
+
+    async def set_desired_state(
+        self, job_id: str, desired: DesiredState, *, actor: str = "user", now: int | None = None
+    ) -> Job:
+        """Ask a job to run, pause or cancel; its crawl follows at once."""
+        readable = check_job_id(job_id)
+        wish = check_choice(desired, "desired", DesiredState)
+        check_name(actor, "actor")
+        return await self._engine.write(lambda: jobs.set_desired_state(readable, wish, actor, now))
+
+    async def retry_job(self, job_id: str, *, actor: str = "user", now: int | None = None) -> Job:
+        """Queue a failed job again."""
+        readable = check_job_id(job_id)
+        check_name(actor, "actor")
+        earlier: list[int] = []
+        return await self._engine.write(lambda: jobs.retry(readable, actor, now, earlier))
+
+    async def recover_stale_jobs(
+        self, *, stale_after_ms: int = STALE_AFTER_MS, limit: int = PAGE, now: int | None = None
+    ) -> list[Job]:
+        """Take jobs from runners that fell silent; what the user asked for wins over another run."""
+        check_span(stale_after_ms, "stale_after_ms")
+        check_number(limit, "limit", 1, MAX_BATCH)
+        return await self._engine.write(lambda: jobs.recover(stale_after_ms, limit, now))
+
+    # runs
+
+    async def open_run(
+        self,
+        crawl: str,
+        kind: RunKind,
+        *,
+        settings: Mapping[str, object] = NO_SETTINGS,
+        job_id: str | None = None,
+        epoch: int | None = None,
+        now: int | None = None,
+    ) -> Run:
+        """Begin a run; a job's open run is gone on with instead."""
+        check_name(crawl, "crawl")
+        chosen = check_choice(kind, "kind", RunKind)
+        encoded = as_json(settings, "the settings of a run")
+        job = None
+        if job_id is not None:
+            job = (check_job_id(job_id), check_number(epoch, "epoch", 0, LARGEST))
+        elif epoch is not None:
+            raise InvalidInput("an epoch belongs to a job: name the job as well")
+        run_id = new_uuid7()
+        return await self._engine.write(lambda: runs.open_run(run_id, crawl, chosen, encoded, job, now))
+
+    async def close_run(
+        self, run_id: str, status: RunStatus, reason: str | None = None, *, now: int | None = None
+    ) -> Run:
+        """End an open run."""
+        readable = check_run_id(run_id)
+        chosen = check_choice(status, "status", RunStatus)
+        if chosen is RunStatus.RUNNING:
+            raise InvalidInput("a run is closed as completed, stopped or failed, not as running")
+        check_text(reason, "reason")
+        return await self._engine.write(lambda: runs.close(readable, chosen, reason, now))
+
+    async def get_run(self, run_id: str) -> Run | None:
+        """Read a run."""
+        readable = readable_uuid(run_id)
+        return None if readable is None else await self._engine.read(lambda: runs.find(readable))
+
+    async def list_runs(self, crawl: str | None = None, *, before: str | None = None, limit: int = PAGE) -> list[Run]:
+        """List runs, the newest first."""
+        check_text(crawl, "crawl")
+        check_number(limit, "limit", 1, MAX_BATCH)
+        start = None if before is None else check_uuid(before, "before")
+        return await self._engine.read(lambda: runs.listed(crawl, start, limit))
+
+    async def crawl_state(self, crawl: str) -> CrawlProgress:
+        """Read what a crawl has done and has to do, exactly."""
+        check_name(crawl, "crawl")
+        return await self._engine.read(lambda: runs.crawl_state(crawl))
+
+    # workers
+
+    async def register_worker(self, identity: WorkerIdentity, *, ttl_ms: int, now: int | None = None) -> Worker:
+        """Register a process; raises `MixedModes` where others work in the other mode."""
+        check_name(identity.worker_id, "worker_id")
+        check_choice(identity.kind, "kind", WorkerKind)
+        check_choice(identity.mode, "mode", WorkerMode)
+        check_name(identity.host, "host")
+        check_number(identity.process_id, "process_id", 0, LARGEST)
+        check_text(identity.lock_path, "lock_path")
+        check_span(ttl_ms, "ttl_ms", 1)
+        return await self._engine.write(lambda: workers.register(identity, ttl_ms, now))
+
+    async def beat_worker(self, worker_id: str, *, ttl_ms: int, now: int | None = None) -> bool:
+        """Prolong a registration; False where it has expired and must be made anew."""
+        check_name(worker_id, "worker_id")
+        check_span(ttl_ms, "ttl_ms", 1)
+        return await self._engine.write(lambda: workers.beat(worker_id, ttl_ms, now))
+
+    async def remove_worker(self, worker_id: str) -> bool:
+        """Forget a registration; tell whether there was one."""
+        check_name(worker_id, "worker_id")
+        return await self._engine.write(lambda: workers.remove(worker_id))
+
+    async def list_workers(self) -> list[Worker]:
+        """List all registrations by name, the expired ones too."""
+        return await self._engine.read(workers.listed)
+
+    async def expired_workers(self, *, now: int | None = None) -> list[Worker]:
+        """List the registrations that have expired."""
+        return await self._engine.read(lambda: workers.expired(now))
+
+    # outbox
+
+    async def append_messages(self, messages: Sequence[OutboxMessage], *, now: int | None = None) -> list[str]:
+        """Store messages; tell their ids, in the same order."""
+        check_batch(messages, "messages")
+        for message in messages:
+            check_name(message.topic, "topic")
+            check_name(message.ordering_key, "ordering_key")
+        by_id = {new_uuid7(): message for message in messages}
+        await self._engine.write(lambda: outbox.append(by_id, now))
+        return list(by_id)
+
+    async def take_messages(
+        self, topic: str, limit: int = PAGE, *, hold_ms: int = HOLD_MS, now: int | None = None
+    ) -> list[StoredMessage]:
+        """Take what is due, in order, and keep it from others for `hold_ms`."""
+        check_name(topic, "topic")
+        check_number(limit, "limit", 1, MAX_BATCH)
+        check_span(hold_ms, "hold_ms")
+        return await self._engine.write(lambda: outbox.take(topic, limit, hold_ms, now))
+
+    async def mark_delivered(self, ids: Sequence[str], *, now: int | None = None) -> int:
+        """Note that messages have arrived; tell how many had not before."""
+        check_batch(ids, "messages")
+        readable = [check_uuid(each, "the id of a message") for each in ids]
+        return await self._engine.write(lambda: outbox.mark_delivered(readable, now))
+
+    async def mark_failed(self, message: str, error: str, *, retry_in_ms: int, now: int | None = None) -> bool:
+        """Note that a message did not arrive and when to try again."""
+        readable = check_uuid(message, "the id of a message")
+        check_text(error, "error")
+        check_span(retry_in_ms, "retry_in_ms")
+        return await self._engine.write(lambda: outbox.mark_failed(readable, error, retry_in_ms, now))
+
+    async def outbox_backlog(self) -> list[TopicBacklog]:
+        """Sum up what waits, topic by topic."""
+        return await self._engine.read(outbox.backlog)
+
+    async def prune_outbox(self, *, before: int) -> int:
+        """Forget what was delivered before a moment; tell how many."""
+        check_moment(before, "before")
+        return await self._in_chunks(lambda: outbox.prune(before), outbox.PRUNE_CHUNK)
+
+    async def _in_chunks(self, script: Callable[[], Script[int]], chunk: int) -> int:
+        """Repeat a script, each time in a transaction of its own, until it finds less than a chunk."""
+        done = 0
+        while True:
+            number = await self._engine.write(script)
+            done += number
+            if number < chunk:
+                return done
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the store."""
+        await self._engine.close()

@@ -1,0 +1,299 @@
+"""The statements of the control plane in PostgreSQL's dialect.
+
+Lists of columns are those of the records, in their order. What locks several rows locks them in the
+order of their keys, except claims, which use SKIP LOCKED. Names are locked in PostgreSQL's space of
+two numbers, apart from the locks of the URL plane.
+"""
+
+from outrider.store.sql.script import Catalogue, Sql
+
+DOMAIN = """CAST(d.id AS text), d.domain, d.parent_domain, d.status, d.block_reason, d.block_reason_code,
+    d.first_blocked_at, d.block_count, d.claimed_by, d.claim_expires_at, d.version, d.images_found,
+    d.images_stored, d.max_pages_per_run, d.crawl_depth_reached, d.image_yield_rate, d.avg_images_per_page,
+    d.error_rate, d.total_error_count, d.consecutive_error_count, d.priority_score, d.priority_computed_at,
+    d.seed_rank, d.source, d.first_seen_at, d.last_crawled_at, d.next_crawl_after, d.updated_at,
+    CAST(d.last_crawl_run_id AS text), d.frontier_updated_at"""
+
+DOMAIN_COUNTS = """d.pages_discovered + n.discovered, d.pages_crawled + n.crawled, n.waiting,
+    CASE WHEN n.waiting > 0 THEN 'urls:' || d.domain END"""
+
+# Purges and backfills leave their offsets in the domain's own columns; all else is in the counts.
+COUNTS_OF_DOMAIN = """
+            SELECT coalesce(sum(c.discovered + c.pending + c.assigned + c.completed + c.failed)
+                            FILTER (WHERE c.kind = 0), 0)::bigint AS discovered,
+                   coalesce(sum(c.completed) FILTER (WHERE c.kind = 0), 0)::bigint AS crawled,
+                   coalesce(sum(c.discovered + c.pending + c.assigned), 0)::bigint AS waiting
+              FROM counts c WHERE c.domain = d.domain AND c.key <> ''"""
+
+JOB = """CAST(id AS text), crawl, payload, priority, status, desired_state, epoch, worker_id,
+    CAST(run_id AS text), progress_percentage, progress, created_at, available_at, started_at, completed_at,
+    last_heartbeat, retry_count, max_retries, error_message, error_kind, source_id, user_id, idempotency_key"""
+
+RUN = """CAST(id AS text), crawl, CAST(job_id AS text), kind, status, reason, settings, started_at,
+    finished_at"""
+
+WORKER = "worker_id, kind, mode, host, process_id, lock_path, started_at, last_beat_at, expires_at"
+
+MESSAGE = """topic, ordering_key, payload, CAST(id AS text), message_id, created_at, attempts, next_attempt_at,
+    last_error, delivered_at"""
+
+
+def moment(number: int) -> str:
+    """Read a parameter as milliseconds, to the millisecond.
+
+    Intervals are multiplied as floating-point numbers: whole seconds stay exact up to the year 10000, a
+    product in milliseconds only up to 2255.
+    """
+    return (
+        f"('epoch'::timestamptz + (${number}::bigint / 1000) * interval '1 second'"
+        f" + (${number}::bigint % 1000) * interval '1 millisecond')"
+    )
+
+
+CRAWL_OF_JOBS, WORKERS, TOPIC, ORDERING_KEY = range(1, 5)
+ALL = "''"
+
+
+def lock_name(space: int, name: str) -> str:
+    """Lock a name until the transaction ends."""
+    return f"pg_advisory_xact_lock({space}, hashtext({name}))"
+
+
+CATALOGUE: Catalogue = {
+    # --------------------------------------------------------------- domains
+    "insert_seeds": Sql(f"""
+        INSERT INTO domains (id, domain, parent_domain, source, seed_rank, first_seen_at, updated_at)
+        SELECT w.id, w.domain, w.parent, w.source, w.seed_rank, {moment(1)}, {moment(1)}
+          FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::int[]) WITH ORDINALITY
+            AS w (id, domain, parent, source, seed_rank, place)
+         ORDER BY w.place ON CONFLICT (domain) DO NOTHING RETURNING domain"""),
+    "fill_seeds": Sql("""
+        WITH lacking AS (
+            SELECT d.id, w.source, w.seed_rank
+              FROM unnest($1::text[], $2::text[], $3::int[]) AS w (domain, source, seed_rank)
+              JOIN domains d ON d.domain = w.domain
+             WHERE (d.source IS NULL AND w.source IS NOT NULL)
+                OR (d.seed_rank IS NULL AND w.seed_rank IS NOT NULL)
+             ORDER BY d.domain FOR NO KEY UPDATE OF d)
+        UPDATE domains d
+           SET source = coalesce(d.source, lacking.source), seed_rank = coalesce(d.seed_rank, lacking.seed_rank)
+          FROM lacking WHERE d.id = lacking.id"""),
+    "domain": Sql(f"""
+        SELECT {DOMAIN}, {DOMAIN_COUNTS} FROM domains d CROSS JOIN LATERAL ({COUNTS_OF_DOMAIN}) n
+         WHERE d.domain = $1"""),
+    "list_domains": Sql(f"""
+        SELECT {DOMAIN}, {DOMAIN_COUNTS}
+          FROM (SELECT * FROM domains WHERE domain > $2 AND ($1::domain_status IS NULL OR status = $1)
+                 ORDER BY domain LIMIT $3) d
+         CROSS JOIN LATERAL ({COUNTS_OF_DOMAIN}) n ORDER BY d.domain"""),
+    "lock_domains": Sql("""
+        SELECT domain FROM domains WHERE domain = ANY ($1::text[]) ORDER BY domain FOR NO KEY UPDATE"""),
+    "transition_domain": Sql(f"""
+        UPDATE domains
+           SET status = $6::domain_status, version = version + 1, block_reason = $7, block_reason_code = $8,
+               next_crawl_after = {moment(9)},
+               claimed_by = CASE WHEN $4::text IS NULL THEN NULL ELSE claimed_by END,
+               claim_expires_at = CASE WHEN $4::text IS NULL THEN NULL ELSE claim_expires_at END,
+               first_blocked_at = CASE WHEN $6 = 'blocked' THEN coalesce(first_blocked_at, {moment(5)})
+                                       ELSE first_blocked_at END,
+               block_count = block_count + CASE WHEN $6 = 'blocked' THEN 1 ELSE 0 END,
+               consecutive_error_count = CASE WHEN $6 = 'pending' THEN 0 ELSE consecutive_error_count END,
+               last_crawled_at = CASE WHEN $6 = 'active' AND $2::domain_status IN ('pending', 'active') THEN {moment(5)}
+                                      ELSE last_crawled_at END,
+               last_crawl_run_id = CASE WHEN $6 = 'active' AND $2::domain_status IN ('pending', 'active')
+                                        THEN coalesce($10::uuid, last_crawl_run_id) ELSE last_crawl_run_id END
+         WHERE domain = $1 AND status = $2::domain_status AND version = $3
+           AND ($4::text IS NULL OR (claimed_by = $4 AND claim_expires_at > {moment(5)}))
+        RETURNING version"""),
+    "configure_domain": Sql("""
+        UPDATE domains SET max_pages_per_run = $2, version = version + 1, claimed_by = NULL, claim_expires_at = NULL
+         WHERE domain = $1"""),
+    # ---------------------------------------------------------------- claims
+    "wake_domains": Sql(f"""
+        WITH due AS (
+            SELECT id FROM domains
+             WHERE status IN ('pending', 'active') AND cooling AND claimable_at <= {moment(1)}
+             ORDER BY claimable_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
+        UPDATE domains d SET woken_for = d.claimable_at FROM due WHERE d.id = due.id"""),
+    # NOT cooling already says what follows it, unless somebody's clock runs backwards.
+    "claim_domains": Sql(f"""
+        WITH chosen AS (
+            SELECT id FROM domains
+             WHERE status IN ('pending', 'active') AND NOT cooling
+               AND (claimable_at IS NULL OR claimable_at <= {moment(3)})
+             ORDER BY (status = 'pending'), priority_score DESC, last_crawled_at NULLS FIRST, id
+             LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
+        UPDATE domains d SET claimed_by = $1, claim_expires_at = {moment(4)}, version = d.version + 1
+          FROM chosen WHERE d.id = chosen.id
+        RETURNING d.domain, CAST(d.id AS text), d.version, d.status, d.priority_score, d.last_crawled_at"""),
+    "held_claims": Sql(f"""
+        SELECT d.domain FROM unnest($3::text[], $4::int[]) AS w (domain, version)
+          JOIN domains d ON d.domain = w.domain AND d.version = w.version
+         WHERE d.claimed_by = $1 AND d.claim_expires_at > {moment(2)}"""),
+    "renew_claims": Sql(f"""
+        UPDATE domains d SET claim_expires_at = {moment(3)}
+          FROM unnest($4::text[], $5::int[]) AS w (domain, version)
+         WHERE d.domain = w.domain AND d.version = w.version AND d.claimed_by = $1
+           AND d.claim_expires_at > {moment(2)}
+        RETURNING d.domain, CAST(d.id AS text), d.version"""),
+    "release_claims": Sql(f"""
+        UPDATE domains d SET claimed_by = NULL, claim_expires_at = NULL, version = d.version + 1
+          FROM unnest($3::text[], $4::int[]) AS w (domain, version)
+         WHERE d.domain = w.domain AND d.version = w.version AND d.claimed_by = $1
+           AND d.claim_expires_at > {moment(2)}
+        RETURNING d.domain, w.version"""),
+    "release_all_claims": Sql("""
+        WITH held AS (
+            SELECT id FROM domains WHERE claimed_by IS NOT NULL AND ($1::text IS NULL OR claimed_by = $1)
+             ORDER BY domain LIMIT $2 FOR NO KEY UPDATE)
+        UPDATE domains d SET claimed_by = NULL, claim_expires_at = NULL, version = d.version + 1
+          FROM held WHERE d.id = held.id RETURNING d.domain"""),
+    "claims_by_worker": Sql(f"""
+        SELECT claimed_by, count(*), min(claim_expires_at) FROM domains
+         WHERE claimed_by IS NOT NULL AND claim_expires_at > {moment(1)}
+         GROUP BY claimed_by ORDER BY claimed_by"""),
+    "count_expired_claims": Sql(f"""
+        SELECT count(*) FROM domains WHERE claimed_by IS NOT NULL AND claim_expires_at <= {moment(1)}"""),
+    "count_unclaimed": Sql(f"""
+        SELECT status, count(*) FROM domains
+         WHERE status IN ('pending', 'active')
+           AND (claim_expires_at IS NULL OR claim_expires_at <= {moment(1)})
+         GROUP BY status ORDER BY status"""),
+    # ------------------------------------------------------------------ jobs
+    "lock_crawl_of_jobs": Sql(f"SELECT {lock_name(CRAWL_OF_JOBS, '$1')}"),
+    "insert_job": Sql(f"""
+        INSERT INTO crawl_jobs (id, crawl, payload, priority, created_at, available_at, max_retries, source_id,
+                                user_id, idempotency_key)
+        VALUES ($1, $2, $3, $4, {moment(5)}, {moment(6)}, $7, $8, $9, $10)
+        ON CONFLICT DO NOTHING RETURNING {JOB}"""),
+    "earlier_job": Sql(f"""
+        SELECT {JOB} FROM crawl_jobs
+         WHERE id = $1 OR (coalesce(user_id, '') = coalesce($2, '') AND idempotency_key = $3)"""),
+    "live_job": Sql(f"""
+        SELECT {JOB} FROM crawl_jobs WHERE crawl = $1 AND status IN ('pending', 'processing', 'paused')"""),
+    "job": Sql(f"SELECT {JOB} FROM crawl_jobs WHERE id = $1"),
+    "lock_job": Sql(f"SELECT {JOB} FROM crawl_jobs WHERE id = $1 FOR NO KEY UPDATE"),
+    "list_jobs": Sql(f"""
+        SELECT {JOB} FROM crawl_jobs
+         WHERE ($1::uuid IS NULL OR id < $1) AND ($2::job_status IS NULL OR status = $2)
+           AND ($3::text IS NULL OR crawl = $3) AND ($4::text IS NULL OR user_id = $4)
+         ORDER BY crawl_jobs.id DESC LIMIT $5"""),
+    "claim_job": Sql(f"""
+        UPDATE crawl_jobs
+           SET status = 'processing', worker_id = $1, started_at = coalesce(started_at, {moment(2)}),
+               last_heartbeat = {moment(2)}, epoch = epoch + 1
+         WHERE id = (
+            SELECT id FROM crawl_jobs
+             WHERE status = 'pending' AND desired_state = 'run' AND available_at <= {moment(2)}
+             ORDER BY priority DESC, created_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+        RETURNING {JOB}"""),
+    "beat_job": Sql(f"""
+        UPDATE crawl_jobs
+           SET last_heartbeat = coalesce({moment(5)}, date_trunc('milliseconds', clock_timestamp())),
+               progress_percentage = coalesce($3::int, progress_percentage),
+               progress = coalesce($4::jsonb, progress)
+         WHERE id = $1 AND epoch = $2 AND status = 'processing' RETURNING desired_state"""),
+    "move_job": Sql(f"""
+        UPDATE crawl_jobs
+           SET status = $4::job_status, desired_state = $5::desired_state, worker_id = $6,
+               available_at = {moment(7)}, completed_at = {moment(8)}, retry_count = $9, error_kind = $10,
+               error_message = $11, progress_percentage = $12
+         WHERE id = $1 AND status = $2::job_status AND epoch = $3 RETURNING id"""),
+    "set_desired_state": Sql("UPDATE crawl_jobs SET desired_state = $2::desired_state WHERE id = $1"),
+    "lock_stale_jobs": Sql(f"""
+        SELECT {JOB} FROM crawl_jobs
+         WHERE status = 'processing' AND last_heartbeat < {moment(1)}
+         ORDER BY last_heartbeat LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED"""),
+    "insert_job_history": Sql(f"""
+        INSERT INTO job_history (job_id, from_status, to_status, epoch, actor, note, at)
+        VALUES ($1, $2, $3, $4, $5, $6, {moment(7)})"""),
+    "endings_of_job": Sql("""
+        SELECT to_status FROM job_history
+         WHERE job_id = $1 AND epoch = $2 AND from_status = 'processing' AND actor <> $3"""),
+    "job_history": Sql("""
+        SELECT CAST(job_id AS text), from_status, to_status, epoch, actor, note, at FROM job_history
+         WHERE job_id = $1 ORDER BY history_id"""),
+    # ------------------------------------------------------------------ runs
+    "lock_processing_job": Sql("""
+        SELECT id FROM crawl_jobs WHERE id = $1 AND epoch = $2 AND status = 'processing' FOR NO KEY UPDATE"""),
+    "open_run_of_job": Sql(f"""
+        SELECT {RUN} FROM crawl_runs
+         WHERE id = (SELECT j.run_id FROM crawl_jobs j WHERE j.id = $1) AND status = 'running'"""),
+    "set_run_of_job": Sql("UPDATE crawl_jobs SET run_id = $2 WHERE id = $1"),
+    "insert_run": Sql(f"""
+        INSERT INTO crawl_runs (id, crawl, job_id, kind, status, settings, started_at)
+        VALUES ($1, $2, $3, $4, 'running', $5, {moment(6)}) ON CONFLICT (id) DO NOTHING RETURNING {RUN}"""),
+    "close_run": Sql(f"""
+        UPDATE crawl_runs SET status = $2, reason = $3, finished_at = {moment(4)}
+         WHERE id = $1 AND status = 'running' RETURNING {RUN}"""),
+    "run": Sql(f"SELECT {RUN} FROM crawl_runs WHERE id = $1"),
+    "list_runs": Sql(f"""
+        SELECT {RUN} FROM crawl_runs
+         WHERE ($1::text IS NULL OR crawl = $1) AND ($2::uuid IS NULL OR id < $2)
+         ORDER BY crawl_runs.id DESC LIMIT $3"""),
+    "crawl_state": Sql("""
+        SELECT crawl, state, CAST(job_id AS text), total_discovered, total_pending, total_assigned,
+               total_completed, total_failed
+          FROM crawl_states WHERE crawl = $1"""),
+    # --------------------------------------------------------------- workers
+    "lock_workers": Sql(f"SELECT {lock_name(WORKERS, ALL)}"),
+    "workers_in_other_mode": Sql(f"""
+        SELECT min(worker_id), mode, count(*) FROM workers
+         WHERE worker_id <> $1 AND mode <> $2 AND kind IN ('worker', 'runner') AND expires_at > {moment(3)}
+         GROUP BY mode"""),
+    "register_worker": Sql(f"""
+        INSERT INTO workers (worker_id, kind, mode, host, process_id, lock_path, started_at, last_beat_at, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6, {moment(7)}, {moment(7)}, {moment(8)})
+            ON CONFLICT (worker_id) DO UPDATE
+           SET kind = excluded.kind, mode = excluded.mode, host = excluded.host, process_id = excluded.process_id,
+               lock_path = excluded.lock_path, started_at = excluded.started_at,
+               last_beat_at = excluded.last_beat_at, expires_at = excluded.expires_at
+        RETURNING {WORKER}"""),
+    "beat_worker": Sql(f"""
+        UPDATE workers SET last_beat_at = {moment(2)}, expires_at = {moment(3)}
+         WHERE worker_id = $1 AND expires_at > {moment(2)} RETURNING worker_id"""),
+    "remove_worker": Sql("DELETE FROM workers WHERE worker_id = $1 RETURNING worker_id"),
+    "list_workers": Sql(f"SELECT {WORKER} FROM workers ORDER BY worker_id"),
+    "expired_workers": Sql(f"""
+        SELECT {WORKER} FROM workers WHERE expires_at <= {moment(1)} ORDER BY expires_at, worker_id"""),
+    # ---------------------------------------------------------------- outbox
+    "lock_ordering_keys": Sql(f"""
+        SELECT {lock_name(ORDERING_KEY, "w.topic || chr(31) || w.ordering_key")}
+          FROM unnest($1::text[], $2::text[]) AS w (topic, ordering_key)"""),
+    "insert_messages": Sql(f"""
+        INSERT INTO outbox (id, topic, ordering_key, payload, created_at, next_attempt_at)
+        SELECT w.id, w.topic, w.ordering_key, w.payload::jsonb, {moment(1)}, {moment(1)}
+          FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY
+            AS w (id, topic, ordering_key, payload, place)
+         ORDER BY w.place ON CONFLICT (id) DO NOTHING"""),
+    "lock_topic": Sql(f"SELECT {lock_name(TOPIC, '$1')}"),
+    "take_messages": Sql(f"""
+        UPDATE outbox SET attempts = attempts + 1, next_attempt_at = {moment(4)}
+         WHERE message_id IN (
+            SELECT o.message_id FROM outbox o
+             WHERE o.topic = $1 AND o.delivered_at IS NULL AND o.next_attempt_at <= {moment(2)}
+               AND NOT EXISTS (
+                SELECT FROM outbox e
+                 WHERE e.topic = $1 AND e.ordering_key = o.ordering_key AND e.delivered_at IS NULL
+                   AND e.message_id < o.message_id AND e.next_attempt_at > {moment(2)})
+             ORDER BY o.message_id LIMIT $3)
+           AND delivered_at IS NULL
+        RETURNING {MESSAGE}"""),
+    "mark_delivered": Sql(f"""
+        WITH chosen AS (
+            SELECT message_id FROM outbox WHERE id = ANY ($2::uuid[]) AND delivered_at IS NULL
+             ORDER BY message_id FOR NO KEY UPDATE)
+        UPDATE outbox o SET delivered_at = {moment(1)}, last_error = NULL
+          FROM chosen WHERE o.message_id = chosen.message_id RETURNING o.message_id"""),
+    "mark_failed": Sql(f"""
+        UPDATE outbox SET last_error = $2, next_attempt_at = {moment(3)}
+         WHERE id = $1 AND delivered_at IS NULL RETURNING message_id"""),
+    "outbox_backlog": Sql("""
+        SELECT topic, count(*), count(last_error), min(created_at) FROM outbox
+         WHERE delivered_at IS NULL GROUP BY topic ORDER BY topic"""),
+    "prune_outbox": Sql(f"""
+        WITH old AS (
+            SELECT message_id FROM outbox WHERE delivered_at < {moment(1)}
+             ORDER BY message_id LIMIT $2 FOR UPDATE)
+        DELETE FROM outbox o USING old WHERE o.message_id = old.message_id RETURNING o.message_id"""),
+}

@@ -1,0 +1,181 @@
+"""How leases end, by the rules of the model: renewals, reports, reaping, releasing."""
+
+from collections.abc import Sequence
+
+from outrider.model.lease import Outcome, Renewal, Report, ReportAnswer, Token, Verdict
+from outrider.model.machines import TaskState
+from outrider.model.task import Kind, Refusal
+from tests.conformance.reference import Model, ModelArtifact, ModelGate, ModelLease, ModelTask
+
+DAY_MS = 24 * 3_600_000
+NO_ROBOTS, ALL_FORBIDDEN = "", "User-agent: *\nDisallow: /\n"
+
+
+def renew(model: Model, tokens: Sequence[Token], lease_ms: int | None, now: int) -> list[Renewal]:
+    """Prolong what is live."""
+    length = model.settings.crash_threshold_ms if lease_ms is None else lease_ms
+    answers = []
+    for token in tokens:
+        live = model.is_live(token, now)
+        if live:
+            model.leases[token].last_heartbeat, model.leases[token].expires_at = now, now + length
+        answers.append(Renewal.OK if live else Renewal.LEASE_LOST)
+    return answers
+
+
+def report(model: Model, reports: Sequence[Report], now: int) -> list[ReportAnswer]:
+    """End live leases, each by the first readable report; all links go in before any outcome."""
+    refusals = [_refusal(each) for each in reports]
+    taken: dict[Token, Report] = {}
+    for each, refusal in zip(reports, refusals, strict=True):
+        if refusal is None and model.is_live(each.token, now):
+            taken.setdefault(each.token, each)
+    for token, each in taken.items():
+        model.add(model.leases[token].task.crawl, each.links, now)
+    for token, each in taken.items():
+        model.answers[token] = _end(model, model.leases.pop(token), each, now)
+    lost = ReportAnswer(verdict=Verdict.LEASE_LOST)
+    return [
+        model.answers.get(each.token, lost) if refusal is None else refusal
+        for each, refusal in zip(reports, refusals, strict=True)
+    ]
+
+
+def _refusal(report: Report) -> ReportAnswer | None:
+    if len(report.token) != 32:
+        return ReportAnswer(verdict=Verdict.LEASE_LOST, refusal=Refusal.BAD_REPORT)
+    without_answer = report.outcome is Outcome.DONE and report.fetch.http_status <= 0
+    if without_answer or (report.retry_after_ms or 0) < 0 or (report.sent_after_ms or 0) < 0:
+        return ReportAnswer(verdict=Verdict.REJECTED, refusal=Refusal.BAD_REPORT)
+    return None
+
+
+def _end(model: Model, lease: ModelLease, report: Report, now: int) -> ReportAnswer:
+    task, gate, settings = lease.task, model.gates[lease.task.domain], model.settings
+    _move_clocks(model, gate, lease, report, now)
+    task.due_at = now
+    task.reason = report.reason or str(report.outcome.value)
+    task.http_status = report.fetch.http_status
+    wait = report.retry_after_ms or 0
+    match report.outcome:
+        case Outcome.DONE:
+            task.state, task.reason = TaskState.COMPLETED, None
+        case Outcome.REFUSED:
+            task.state = TaskState.FAILED
+        case Outcome.FAILED:
+            task.failures += 1
+            task.state = TaskState.FAILED if task.failures >= settings.max_retries else TaskState.PENDING
+            if task.state is TaskState.PENDING:
+                own = settings.retry_base_ms * 2 ** (task.failures - 1)
+                task.due_at = now + max(min(own, settings.retry_cap_ms), wait)
+        case Outcome.DEFERRED:
+            _put_off(model, task)
+            if task.state is TaskState.PENDING:
+                task.due_at = max(now + wait, gate.backoff_until, gate.blocked_until)
+    if task.kind is Kind.ROBOTS and task.state is not TaskState.PENDING:
+        _keep_robots(model, gate, report, now)
+    if task.kind is Kind.PAGE and task.state is TaskState.COMPLETED and lease.run_id:
+        model.run_pages[lease.run_id, task.domain] += 1
+    _file(model, lease, report, now)
+    if task.state is TaskState.PENDING:
+        return ReportAnswer(verdict=Verdict.RETRY_AT, retry_at=task.due_at)
+    done = task.state is TaskState.COMPLETED
+    return ReportAnswer(verdict=Verdict.COMPLETED if done else Verdict.FAILED)
+
+
+def _put_off(model: Model, task: ModelTask) -> None:
+    """Give back uncharged, but not for ever."""
+    task.deferrals += 1
+    too_often = task.deferrals > model.settings.max_deferrals
+    task.state = TaskState.FAILED if too_often else TaskState.PENDING
+
+
+def _move_clocks(model: Model, gate: ModelGate, lease: ModelLease, report: Report, now: int) -> None:
+    """Count from the start of the request; give the slot back where nothing was sent."""
+    if report.sent_after_ms is None or report.outcome is Outcome.REFUSED:
+        if lease.delay_ms and gate.next_fetch_at == lease.granted_at + lease.delay_ms:
+            gate.next_fetch_at = max(lease.gate_was, gate.quiet_until)
+        return
+    started_at = min(lease.granted_at + report.sent_after_ms, now)
+    _was_sent(gate, lease, started_at)
+    # An answer to what was sent before the last back-off began tells of the same trouble.
+    is_known_trouble = started_at < gate.backoff_began_at
+    if report.backs_off:
+        own = min(model.settings.backoff_base_ms * 2**gate.backoff_level, model.settings.backoff_cap_ms)
+        asked = report.retry_after_ms or 0
+        wait = asked if is_known_trouble else max(own, asked)
+        gate.backoff_until = max(gate.backoff_until, now + wait if wait else 0)
+        if not is_known_trouble:
+            gate.backoff_level, gate.backoff_began_at = gate.backoff_level + 1, now
+    elif report.outcome is Outcome.DONE and not is_known_trouble:
+        gate.backoff_level = 0
+
+
+def _was_sent(gate: ModelGate, lease: ModelLease, started_at: int) -> None:
+    gate.quiet_until = max(gate.quiet_until, started_at + lease.delay_ms)
+    gate.next_fetch_at = max(gate.next_fetch_at, started_at + lease.delay_ms)
+
+
+def _keep_robots(model: Model, gate: ModelGate, report: Report, now: int) -> None:
+    """Keep the robots.txt that came, or what its absence means: all allowed, or none while unreadable."""
+    if report.robots is not None:
+        gate.robots_text, gate.robots_delay_ms = report.robots.text, report.robots.crawl_delay_ms
+        gate.robots_expires_at = now + report.robots.expires_in_ms
+        return
+    unreadable = report.outcome in (Outcome.FAILED, Outcome.DEFERRED)
+    gate.robots_text, gate.robots_delay_ms = ALL_FORBIDDEN if unreadable else NO_ROBOTS, None
+    gate.robots_expires_at = now + (model.settings.retry_cap_ms if unreadable else DAY_MS)
+
+
+def _file(model: Model, lease: ModelLease, report: Report, now: int) -> None:
+    task = lease.task
+    model.artifacts.setdefault(task.crawl, []).append(
+        ModelArtifact(
+            token=lease.token,
+            key=task.key,
+            url=task.url,
+            domain=task.domain,
+            kind=task.kind,
+            depth=task.depth,
+            attempt=task.attempt_count,
+            run_id=lease.run_id,
+            outcome=report.outcome.value,
+            reason=report.reason or task.reason,
+            fetch=report.fetch,
+            leased_at=lease.granted_at,
+            reported_at=now,
+        )
+    )
+
+
+def expired(model: Model, now: int) -> list[ModelLease]:
+    """List the leases that a reaper would find, the first to expire first."""
+    found = [lease for lease in model.leases.values() if lease.expires_at <= now]
+    return sorted(found, key=lambda lease: lease.expires_at)
+
+
+def reap(model: Model, token: Token, now: int) -> None:
+    """Return the task of one expired lease."""
+    lease = model.leases.pop(token)
+    task = lease.task
+    task.expiries += 1
+    is_poison = task.expiries >= model.settings.max_lease_expiries
+    task.state = TaskState.FAILED if is_poison else TaskState.PENDING
+    task.reason = "poison" if is_poison else "lease_expired"
+    task.due_at = now
+    _was_sent(model.gates[task.domain], lease, now)
+
+
+def release(model: Model, tokens: Sequence[Token], worker: str | None, now: int) -> set[Token]:
+    """Give back what is live of these, or of a worker; the request may have gone out at the last moment."""
+    live = {
+        token
+        for token, lease in model.leases.items()
+        if lease.expires_at > now and (token in tokens if worker is None else lease.worker == worker)
+    }
+    for token in live:
+        lease = model.leases.pop(token)
+        _put_off(model, lease.task)
+        lease.task.reason, lease.task.due_at = "released", now
+        _was_sent(model.gates[lease.task.domain], lease, now)
+    return live

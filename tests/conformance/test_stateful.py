@@ -1,0 +1,508 @@
+"""Random operations and clock jumps, done to a store and to the model, which must agree on everything.
+
+All invariants of the URL plane are in it: Identity, Exclusivity, Attempts, Depth, Counts are exact, and
+Politeness is global and durable. The universe is small, so that everything meets everything else: two
+crawls, five domains, two queues that clients named, two workers, two runs.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, ClassVar, Final, TypeVar, cast
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from outrider.model.artifact import Fetch
+from outrider.model.errors import UnknownCrawl
+from outrider.model.gate import GateSettings, Robots
+from outrider.model.lease import LeaseRequest, Outcome, Report, ReportAnswer, Token
+from outrider.model.machines import TaskState
+from outrider.model.settings import Settings
+from outrider.model.task import (
+    AddResult,
+    Counts,
+    CrawlLimits,
+    CrawlState,
+    Discovered,
+    Kind,
+    Queue,
+    QueueSettings,
+    Task,
+    TaskFilter,
+)
+from outrider.model.url import locate
+from outrider.store.opening import open_store
+from outrider.store.protocols import UrlStore
+from tests.conformance import reference_lease, reference_report
+from tests.conformance.backends import Backend
+from tests.conformance.reference import Model, ModelCrawl, ModelTask
+
+Answer = TypeVar("Answer")
+
+SEQUENCES: Final = 500
+OPERATIONS: Final = 52
+FULL_CHECK_EVERY: Final = 13
+T0: Final = 1_700_000_000_000
+
+SHORT_LIVED = Settings(backoff_jitter=0.0, max_retries=2, max_deferrals=2, max_lease_expiries=2)
+"""Ends come soon, and nothing is left to chance."""
+
+CRAWLS: Final = ("first", "second")
+WORKERS: Final = ("ann", "bob")
+RUNS: Final = (None, None, "01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
+URLS: Final = [
+    *(f"https://{host}/{page}" for host in ("a.org", "b.org", "c.net", "d.co.uk") for page in range(5)),
+    "https://www.a.org/1", "http://a.org/2", "HTTPS://B.org:443/./1#top", "https://b.org/robots.txt",
+    "http://[2001:db8::1]:8080/1", "http://[2001:db8::1]:8080/2", "http://[2001:db8::1]:8080/",
+]  # fmt: skip
+DOMAINS: Final = sorted({locate(url).domain for url in URLS})
+MIXED_URLS: Final = ["https://a.org/1", "https://c.net/1", "https://c.net/m", "https://www.a.org/m"]
+SECOND_QUEUE_URLS: Final = [url for url in URLS if "d.co.uk" in url]
+KEYS: Final = [*DOMAINS, "mixed", "second-queue"]
+
+ITEMS: Final[list[dict[str, Any]]] = [
+    {}, {}, {}, {}, {"depth": 1}, {"depth": 2}, {"depth": 3}, {"priority": 1}, {"priority": 9},
+    {"key": "mixed"}, {"key": "mixed", "priority": 1}, {"key": "second-queue"}, {"due_in_ms": 1_500},
+    {"due_in_ms": 60_000}, {"kind": Kind.IMAGE}, {"kind": Kind.SITEMAP, "depth": 1},
+    {"url": "javascript:alert(1)"}, {"url": "http://[::1"}, {"url": "http://a.org/\0"}, {"url": 7},
+    {"priority": -1}, {"depth": -1}, {"due_in_ms": -1}, {"key": ""}, {"key": "k" * 256}, {"kind": 9},
+]  # fmt: skip
+"""What may be said of a discovery, the last ten of them wrong."""
+
+LIMITS: Final = [
+    CrawlLimits(delay_ms=0, concurrency=1, robots=False),
+    CrawlLimits(delay_ms=0, concurrency=2, robots=False, max_depth=1),
+    CrawlLimits(delay_ms=0, concurrency=3, robots=False),
+    CrawlLimits(delay_ms=1_000, concurrency=1, robots=False, max_depth=2),
+    CrawlLimits(delay_ms=1_000, concurrency=2, robots=False),
+    CrawlLimits(delay_ms=0, concurrency=2, robots=False, max_pages=3),
+    CrawlLimits(delay_ms=0, concurrency=3, robots=False, max_pages_per_domain=2),
+    CrawlLimits(delay_ms=0, concurrency=2, robots=True),
+    CrawlLimits(delay_ms=1_000, concurrency=1, robots=True, max_depth=1),
+    CrawlLimits(delay_ms=0, concurrency=3, robots=True, max_pages=4, max_depth=0),
+]
+
+OUTCOMES: Final[list[dict[str, Any]]] = [
+    {"outcome": Outcome.DONE}, {"outcome": Outcome.DONE}, {"outcome": Outcome.DONE, "sent_after_ms": 400},
+    {"outcome": Outcome.DONE, "sent_after_ms": 1_000, "reason": "thin"},
+    {"outcome": Outcome.DONE, "robots": Robots(text="Allow: /", expires_in_ms=30_000, crawl_delay_ms=2_000)},
+    {"outcome": Outcome.DONE, "robots": Robots(text="Allow: /x", expires_in_ms=0)},
+    {"outcome": Outcome.FAILED}, {"outcome": Outcome.FAILED, "reason": "timeout", "sent_after_ms": 999_999},
+    {"outcome": Outcome.FAILED, "retry_after_ms": 30_000}, {"outcome": Outcome.FAILED, "sent_after_ms": None},
+    {"outcome": Outcome.DEFERRED}, {"outcome": Outcome.DEFERRED, "backs_off": True, "fetch": Fetch(http_status=429)},
+    {"outcome": Outcome.DEFERRED, "backs_off": True, "retry_after_ms": 8_000, "fetch": Fetch(http_status=503)},
+    {"outcome": Outcome.DEFERRED, "sent_after_ms": None, "reason": "stopping"},
+    {"outcome": Outcome.REFUSED, "reason": "robots"}, {"outcome": Outcome.REFUSED},
+    {"outcome": Outcome.DONE, "fetch": Fetch()}, {"outcome": Outcome.FAILED, "retry_after_ms": -1},
+]  # fmt: skip
+"""What may be said in a report, the last two of them wrong."""
+
+crawls = st.sampled_from(CRAWLS)
+workers = st.sampled_from(WORKERS)
+keys = st.sampled_from(KEYS)
+domains = st.sampled_from(DOMAINS)
+picks = st.integers(0, 11)
+jumps = st.sampled_from([0, 0, 0, 1, 500, 999, 1_000, 1_001, 5_000, 20_000, 61_000, 121_000, 180_000])
+spans = st.sampled_from([None, 0, 900, 45_000])
+batches = st.lists(st.tuples(st.integers(0, len(URLS) - 1), st.integers(0, len(ITEMS) - 1)), min_size=1, max_size=8)
+reports = st.lists(
+    st.tuples(picks, st.integers(0, len(OUTCOMES) - 1), st.lists(st.integers(0, len(URLS) - 1), max_size=2)),
+    min_size=1,
+    max_size=4,
+)
+
+
+def discovery(place: int, shape: int) -> Discovered:
+    fields = ITEMS[shape]
+    urls = {"mixed": MIXED_URLS, "second-queue": SECOND_QUEUE_URLS}.get(fields.get("key", ""), URLS)
+    return Discovered(**{"url": urls[place % len(urls)], **fields})
+
+
+class StoreAndModel(RuleBasedStateMachine):
+    """One sequence of operations."""
+
+    loop: ClassVar[asyncio.AbstractEventLoop]
+    store: ClassVar[UrlStore]
+    backend: ClassVar[Backend]
+    dsn: ClassVar[str]
+    completed: ClassVar[int]
+    """Sequences that came to their end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model(SHORT_LIVED)
+        self.now = T0
+        self.tokens: list[Token] = []
+        self.requests: list[LeaseRequest] = []
+        self.operations = 0
+        self.run(self.backend.wipe(self.dsn))
+
+    def run(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+        return self.loop.run_until_complete(call)
+
+    def teardown(self) -> None:
+        type(self).completed += self.operations >= OPERATIONS
+
+    # ---------------------------------------------------------- operations
+
+    @initialize(first=st.sampled_from(LIMITS), second=st.sampled_from(LIMITS))
+    def create(self, first: CrawlLimits, second: CrawlLimits) -> None:
+        for name, limits in zip(CRAWLS, (first, second), strict=True):
+            self._create(name, limits)
+
+    def _create(self, name: str, limits: CrawlLimits) -> None:
+        made = self.run(self.store.create_crawl(name, limits=limits, now=self.now))
+        assert (made.name, made.limits, made.state) == (name, limits, CrawlState.RUNNING)
+        self.model.crawls[name] = ModelCrawl(name=name, limits=limits)
+
+    @rule(crawl=crawls, batch=batches)
+    def add(self, crawl: str, batch: list[tuple[int, int]]) -> None:
+        items = [discovery(*pair) for pair in batch]
+        answers = self.run(self.store.add(crawl, items, now=self.now))
+        stripped = [AddResult(answer.outcome, answer.reason) for answer in answers]
+        assert stripped == self.model.add(crawl, items, self.now)
+
+    @rule(crawl=crawls, batch=batches)
+    def add_more(self, crawl: str, batch: list[tuple[int, int]]) -> None:
+        self.add(crawl, batch)
+
+    @rule(
+        crawl=st.sampled_from([*CRAWLS, None]),
+        worker=workers,
+        run_id=st.sampled_from(RUNS),
+        slots=st.integers(1, 5),
+        most=st.sampled_from([None, None, 1, 2]),
+        lease_ms=st.sampled_from([None, 1_500, 30_000]),
+        jump=jumps,
+    )
+    def lease(
+        self,
+        crawl: str | None,
+        worker: str,
+        run_id: str | None,
+        slots: int,
+        most: int | None,
+        lease_ms: int | None,
+        jump: int,
+    ) -> None:
+        self.now += jump
+        for step in (0, 0, reference_lease.PATIENCE_MS + 100, 0, 0):
+            self.now += step
+            request = LeaseRequest(
+                worker=worker, request_id=f"request {len(self.requests)}", slots=slots, crawl=crawl,
+                run_id=run_id, lease_ms=lease_ms, max_per_queue=most,
+            )  # fmt: skip
+            judge = self._ask(request)
+            if judge is None or not judge.overlooked():
+                return
+        raise AssertionError(f"was never offered: {judge.overlooked()}")
+
+    @rule(crawl=crawls, slots=st.integers(1, 5), jump=jumps)
+    def lease_simply(self, crawl: str, slots: int, jump: int) -> None:
+        self.lease(crawl, "ann", None, slots, None, None, jump)
+
+    @rule(pick=picks)
+    def lease_again(self, pick: int) -> None:
+        """Repeat a request, as if its answer had been lost."""
+        if self.requests:
+            self._ask(self.requests[-1 - pick % len(self.requests)])
+
+    def _ask(self, request: LeaseRequest) -> reference_lease.LeaseJudge | None:
+        """Ask once; returns the judge where the answer is shorter than was asked for."""
+        self.requests.append(request)
+        grant = self.run(self.store.lease(request, now=self.now))
+        held = reference_lease.held_again(self.model, request, self.now)
+        if held:
+            reference_lease.check_repeated(held, grant, self.now)
+            return None
+        judge = reference_lease.LeaseJudge(self.model, request, self.now)
+        judge.take_over(grant)
+        self.tokens += [lease.token for lease in grant.leases]
+        return judge if len(grant.leases) < request.slots else None
+
+    def _token(self, pick: int) -> Token:
+        """Choose a token: mostly a recent one, now and then one that never was."""
+        if pick == 10 or not self.tokens:
+            return Token("ab" * 16)
+        return Token("nonsense") if pick == 11 else self.tokens[-1 - pick % len(self.tokens)]
+
+    @rule(chosen=st.lists(picks, min_size=1, max_size=4), lease_ms=st.sampled_from([None, 1_000, 90_000]), jump=jumps)
+    def renew(self, chosen: list[int], lease_ms: int | None, jump: int) -> None:
+        self.now += jump
+        tokens = [self._token(pick) for pick in chosen]
+        answers = self.run(self.store.renew(tokens, lease_ms=lease_ms, now=self.now))
+        assert answers == reference_report.renew(self.model, tokens, lease_ms, self.now)
+
+    @rule(chosen=reports, jump=jumps)
+    def report(self, chosen: list[tuple[int, int, list[int]]], jump: int) -> None:
+        self.now += jump
+        said = []
+        for pick, outcome, places in chosen:
+            fields = OUTCOMES[outcome]
+            fetch = Fetch(http_status=200) if fields["outcome"] is Outcome.DONE else Fetch(http_status=500)
+            links = [discovery(place, (place + pick) % len(ITEMS)) for place in places]
+            said.append(Report(**{"token": self._token(pick), "fetch": fetch, "links": links, **fields}))
+        answers = self.run(self.store.report(said, now=self.now))
+        stripped = [
+            ReportAnswer(verdict=each.verdict, retry_at=each.retry_at, refusal=each.refusal) for each in answers
+        ]
+        assert stripped == reference_report.report(self.model, said, self.now)
+
+    @rule(chosen=reports, jump=jumps)
+    def report_more(self, chosen: list[tuple[int, int, list[int]]], jump: int) -> None:
+        self.report(chosen, jump)
+
+    @rule(most=st.sampled_from([1, 1_000]), jump=jumps)
+    def reap(self, most: int, jump: int) -> None:
+        self.now += jump
+        expired = reference_report.expired(self.model, self.now)
+        reaped = self.run(self.store.reap(most=most, now=self.now))
+        assert len(reaped) == len(set(reaped)) == min(most, len(expired))
+        assert set(reaped) <= {lease.token for lease in expired}
+        ends = sorted(self.model.leases[token].expires_at for token in reaped)
+        assert ends == [lease.expires_at for lease in expired[: len(reaped)]]
+        for token in reaped:
+            reference_report.reap(self.model, token, self.now)
+
+    @rule(chosen=st.lists(picks, max_size=3), worker=st.sampled_from([None, None, *WORKERS]))
+    def release(self, chosen: list[int], worker: str | None) -> None:
+        tokens = [self._token(pick) for pick in chosen]
+        released = self.run(self.store.release(tokens, worker=worker, now=self.now))
+        assert len(released) == len(set(released))
+        assert set(released) == reference_report.release(self.model, tokens, worker, self.now)
+
+    @rule(crawl=crawls, limits=st.sampled_from(LIMITS), promotes=st.booleans())
+    def set_limits(self, crawl: str, limits: CrawlLimits, promotes: bool) -> None:
+        assert self.run(self.store.set_crawl_limits(crawl, limits)).limits == limits
+        self.model.crawls[crawl].limits = limits
+        if promotes:
+            promoted = self.run(self.store.promote(crawl, now=self.now))
+            assert promoted == self.model.promote(self.model.crawls[crawl], self.now)
+
+    @rule(crawl=crawls, state=st.sampled_from([*CrawlState, CrawlState.RUNNING]))
+    def set_state(self, crawl: str, state: CrawlState) -> None:
+        assert self.run(self.store.set_crawl_state(crawl, state)).state is state
+        self.model.crawls[crawl].state = state
+
+    @rule(crawl=crawls, which=st.sampled_from([*KEYS, *Kind, "/1", None, None]))
+    def retry_failed(self, crawl: str, which: str | Kind | None) -> None:
+        chosen = _filter(which, None)
+        retried = self.run(self.store.retry_failed(crawl, chosen, now=self.now))
+        assert retried == self.model.retry_failed(self._matching(crawl, chosen), self.now)
+
+    @rule(
+        crawl=crawls,
+        key=keys,
+        delay_ms=st.sampled_from([None, 0, 700]),
+        blocked=spans,
+        page_limit=st.sampled_from([None, None, 0, 1, 2]),
+        priority=st.sampled_from([None, None, 0, 1, 1_000, -3]),
+    )
+    def configure_queue(
+        self, crawl: str, key: str, delay_ms: int | None, blocked: int | None, page_limit: int | None, priority: int | None
+    ) -> None:
+        overrides = QueueSettings(
+            delay_ms=delay_ms, blocked_until=self.now + blocked if blocked else None, page_limit=page_limit,
+            priority=priority,
+        )  # fmt: skip
+        self.run(self.store.configure_queue(crawl, key, overrides, now=self.now))
+        self.model.configure_queue(self.model.crawls[crawl], key, overrides)
+
+    @rule(
+        domain=domains,
+        delay_ms=st.sampled_from([None, 0, 1_500]),
+        concurrency=st.sampled_from([None, 1, 3]),
+        blocked=spans,
+        band=st.sampled_from([None, None, 2, 8, 12]),
+    )
+    def configure_gate(
+        self, domain: str, delay_ms: int | None, concurrency: int | None, blocked: int | None, band: int | None
+    ) -> None:
+        blocked_until = None if blocked is None else self.now + blocked if blocked else 0
+        wanted = GateSettings(delay_ms=delay_ms, concurrency=concurrency, blocked_until=blocked_until, band=band)
+        gate = self.run(self.store.configure_gate(domain, wanted, now=self.now))
+        self.model.configure_gate(domain, wanted)
+        assert gate == self.model.gates[domain].as_record(domain, gate.robots_version)
+
+    @rule(crawl=crawls, key=keys)
+    def delete_queue(self, crawl: str, key: str) -> None:
+        removed = self.run(self.store.delete_queue(crawl, key))
+        known = self.model.crawls[crawl]
+        assert removed == self.model.remove(known, known.queue_tasks(key))
+        known.queues.pop(key, None)
+
+    @rule(crawl=crawls, limits=st.sampled_from(LIMITS))
+    def delete_crawl_and_create_it_again(self, crawl: str, limits: CrawlLimits) -> None:
+        removed = self.run(self.store.delete_crawl(crawl))
+        known = self.model.crawls.pop(crawl)
+        assert removed == self.model.remove(known, list(known.tasks.values()))
+        with pytest.raises(UnknownCrawl):
+            self.run(self.store.add(crawl, [Discovered(url=URLS[0])], now=self.now))
+        self._create(crawl, limits)
+
+    @rule(crawl=crawls, age=st.sampled_from([-1, 0, 5_000, 100_000]), key=st.sampled_from([None, None, *KEYS]))
+    def purge(self, crawl: str, age: int, key: str | None) -> None:
+        removed = self.run(self.store.purge(crawl, before=self.now - age, key=key))
+        known = self.model.crawls[crawl]
+        old = [
+            task
+            for task in known.tasks.values()
+            if task.discovered_at < self.now - age and key in (None, task.key) and task.state is not TaskState.ASSIGNED
+        ]
+        assert removed == self.model.remove(known, old)
+
+    @rule(crawl=crawls, place=st.integers(0, len(URLS) - 1), key=st.sampled_from([None, None, "mixed", "second-queue"]))
+    def find(self, crawl: str, place: int, key: str | None) -> None:
+        found = self.run(self.store.find_task(crawl, URLS[place] + "#found", key))
+        where = locate(URLS[place])
+        self._check_task(self.model.crawls[crawl].tasks.get((key or where.domain, where.url)), found)
+
+    @rule(
+        crawl=crawls,
+        which=st.sampled_from([*KEYS, *Kind, "/1", None]),
+        state=st.sampled_from([None, *TaskState]),
+        limit=st.integers(1, 7),
+    )
+    def browse(self, crawl: str, which: str | Kind | None, state: TaskState | None, limit: int) -> None:
+        chosen = _filter(which, state)
+        listed = self._list(crawl, chosen, limit)
+        assert {(task.key, task.url) for task in listed} == {
+            (task.key, task.url) for task in self._matching(crawl, chosen)
+        }
+
+    # --------------------------------------------------------- comparisons
+
+    @invariant()
+    def everything_agrees(self) -> None:
+        if not self.model.crawls:
+            return
+        self.operations += 1
+        for crawl in CRAWLS:
+            self._check_counts(crawl)
+        if self.operations % FULL_CHECK_EVERY == 0:
+            for crawl in CRAWLS:
+                self._check_tasks(crawl)
+                self._check_artifacts(crawl)
+            for domain in DOMAINS:
+                self._check_gate(domain)
+
+    def _check_counts(self, crawl: str) -> None:
+        known = self.model.crawls[crawl]
+        by_kind = self.run(self.store.counts_by_kind(crawl))
+        for kind in Kind:
+            assert by_kind.get(kind, Counts()) == self.model.counts(crawl, kind=kind), kind
+        queues = self.run(self.store.list_queues(crawl))
+        assert [queue.key for queue in queues] == sorted(known.queues)
+        for queue in queues:
+            self._check_queue(known, queue)
+
+    def _check_queue(self, crawl: ModelCrawl, queue: Queue) -> None:
+        known = crawl.queues[queue.key]
+        assert queue.counts == self.model.counts(crawl.name, queue.key)
+        assert queue.settings == known.settings
+        assert (queue.domain, queue.last_served_at) == (known.domain, known.last_served_at)
+        assert known.band in (None, queue.band), queue
+
+    def _check_tasks(self, crawl: str) -> None:
+        known = self.model.crawls[crawl].tasks
+        listed = self._list(crawl, TaskFilter(), 100)
+        assert len(listed) == len(known)
+        for task in listed:
+            self._check_task(known.get((task.key, task.url)), task)
+        assert self.run(self.store.counts(crawl)) == self.model.counts(crawl)
+
+    def _check_task(self, known: ModelTask | None, task: Task | None) -> None:
+        if known is None or task is None:
+            assert known is None
+            assert task is None
+            return
+        lease = self.model.lease_of(known)
+        expected = Task(
+            crawl=known.crawl, key=known.key, url=known.url, kind=known.kind, state=known.state,
+            priority=known.priority, depth=known.depth, attempt_count=known.attempt_count,
+            failures=known.failures, deferrals=known.deferrals, expiries=known.expiries,
+            discovered_at=known.discovered_at, due_at=task.due_at if known.was_passed_over else known.due_at,
+            discovery_type=known.discovery_type, last_heartbeat=None if lease is None else lease.last_heartbeat,
+            http_status=known.http_status, reason=known.reason,
+        )  # fmt: skip
+        assert task == expected
+
+    def _check_artifacts(self, crawl: str) -> None:
+        artifacts = self.run(self.store.artifacts(crawl))
+        known = {artifact.token: artifact for artifact in self.model.artifacts.get(crawl, [])}
+        assert len(artifacts) == len(known)
+        for artifact in artifacts:
+            expected = known[Token(artifact.token)]
+            assert msgspec.structs.asdict(artifact) | vars(expected) == msgspec.structs.asdict(artifact)
+
+    def _check_gate(self, domain: str) -> None:
+        gate = self.run(self.store.get_gate(domain))
+        known = self.model.gates.get(domain)
+        if known is None or gate is None:
+            assert known is None
+            assert gate is None
+            return
+        robots = self.run(self.store.robots_text(domain))
+        assert (None if robots is None else robots[1]) == known.robots_text
+        assert gate == known.as_record(domain, None if robots is None else robots[0])
+
+    def _matching(self, crawl: str, which: TaskFilter) -> list[ModelTask]:
+        return [
+            task
+            for task in self.model.crawls[crawl].tasks.values()
+            if which.state in (None, task.state)
+            and which.key in (None, task.key)
+            and which.kind in (None, task.kind)
+            and (which.url_contains or "") in task.url
+        ]
+
+    def _list(self, crawl: str, which: TaskFilter, limit: int) -> list[Task]:
+        """List everything, page by page: nothing comes twice, and no page is longer than was asked."""
+        listed: list[Task] = []
+        cursor: str | None = None
+        while True:
+            page = self.run(self.store.list_tasks(crawl, which, cursor=cursor, limit=limit))
+            assert len(page.tasks) <= limit
+            listed += page.tasks
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert len({(task.key, task.url) for task in listed}) == len(listed)
+        return listed
+
+
+def _filter(which: str | Kind | None, state: TaskState | None) -> TaskFilter:
+    if isinstance(which, Kind):
+        return TaskFilter(kind=which, state=state)
+    if which is not None and which.startswith("/"):
+        return TaskFilter(url_contains=which, state=state)
+    return TaskFilter(key=which, state=state)
+
+
+def test_a_store_does_what_the_model_does(backend: Backend) -> None:
+    dsn = backend.create()
+    with asyncio.Runner() as runner:
+        stores = runner.run(open_store(dsn, SHORT_LIVED))
+        machine = type(
+            "StoreAndModel",
+            (StoreAndModel,),
+            {"loop": runner.get_loop(), "store": stores.urls, "backend": backend, "dsn": dsn, "completed": 0},
+        )
+        try:
+            run_state_machine_as_test(
+                cast(Any, machine),
+                settings=settings(
+                    max_examples=SEQUENCES,
+                    stateful_step_count=OPERATIONS,
+                    derandomize=True,
+                    deadline=None,
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
+        finally:
+            runner.run(stores.close())
+    backend.drop(dsn)
+    assert machine.completed >= SEQUENCES
