@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 FORKS: Final = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["outrider.store.opening", "alembic.command", "sqlalchemy.ext.asyncio", "asyncpg", "pytest"]
+    ["outrider.store.opening", "alembic.command", "sqlalchemy.ext.asyncio", "tests.recount"]
 )
 
 LONG_S = 120.0

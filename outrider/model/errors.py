@@ -4,6 +4,19 @@ A message says what was wrong with which input and, where there is something to 
 """
 
 
+def shown(value: object, most: int = 100) -> str:
+    """Show a value in a message, whatever it is and however long.
+
+    >>> shown("x" * 200, most=4), shown(10**5000)
+    ("'xxx…", 'an int that cannot be shown')
+    """
+    try:
+        text = repr(value)
+    except Exception:  # numbers of thousands of digits, and objects of others
+        text = f"an {type(value).__name__} that cannot be shown"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 class OutriderError(Exception):
     """Anything that Outrider refuses or cannot do, told for a person to read."""
 
@@ -26,7 +39,7 @@ class UnknownCrawl(OutriderError):
     """The named crawl does not exist in this store."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no crawl named {name!r}")
+        super().__init__(f"there is no crawl named {shown(name)}")
         self.name = name
 
 

@@ -16,6 +16,8 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """Crawl-delay of robots.txt: a floor under every other delay."""
     concurrency: int | None = None
     next_fetch_at: int = 0
+    quiet_until: int = 0
+    """The delay after the last request that is known to have been sent; no place is given back beyond it."""
     backoff_until: int = 0
     backoff_level: int = 0
     backoff_began_at: int = 0

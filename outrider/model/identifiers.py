@@ -6,15 +6,14 @@ from uuid import UUID
 
 
 def new_uuid7_bytes(ordinal: int = 0) -> bytes:
-    """Make a UUIDv7 as 16 bytes: milliseconds, 12 bits of `ordinal`, then 62 random bits.
+    """Make a UUIDv7 as 16 bytes: milliseconds, 16 bits of `ordinal`, then 58 random bits.
 
-    Those made one after the other with growing ordinals sort in that order.
+    Those made one after the other with growing ordinals sort in that order, up to 65,536 of them.
     """
-    ordinal &= 0x0FFF
     milliseconds = time.time_ns() // 1_000_000
-    raw = bytearray(milliseconds.to_bytes(6, "big") + ordinal.to_bytes(2, "big") + os.urandom(8))
-    raw[6] |= 0x70
-    raw[8] = 0x80 | raw[8] & 0x3F
+    high, low = divmod(ordinal & 0xFFFF, 16)
+    raw = bytearray(milliseconds.to_bytes(6, "big") + (0x7000 | high).to_bytes(2, "big") + os.urandom(8))
+    raw[8] = 0x80 | low << 2 | raw[8] & 0x03
     return bytes(raw)
 
 

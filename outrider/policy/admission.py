@@ -3,16 +3,17 @@
 Every bad item is refused by itself, with a reason; nothing else in its batch is touched by it.
 """
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from outrider.model.domain_name import parent_domain
+from outrider.model.errors import shown
 from outrider.model.task import (
     MAX_DEPTH,
     MAX_KEY_CHARACTERS,
     MAX_METADATA_BYTES,
+    MAX_METADATA_LEVELS,
     MAX_PRIORITY,
     NEVER,
     Added,
@@ -151,24 +152,38 @@ def storable(text: str) -> bool:
 
 
 def _encoded_metadata(metadata: object) -> str | AddResult:
-    try:
-        encoded = msgspec.json.encode(metadata)
-        text = encoded.decode()
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        return AddResult(Added.REJECTED, Refusal.BAD_METADATA, f"metadata cannot be written as JSON: {error}")
-    if not text.startswith("{"):
+    """Write metadata as JSON that reads back as the same; the standard library alone refuses NaN and bytes."""
+    if not isinstance(metadata, dict):
         return _rejected(Refusal.BAD_METADATA, "metadata", metadata)
-    if len(encoded) > MAX_METADATA_BYTES:
-        return AddResult(
-            Added.REJECTED,
-            Refusal.BAD_METADATA,
-            f"metadata has {len(encoded)} bytes, allowed are {MAX_METADATA_BYTES}",
-        )
+    fault = _fault_in(metadata, MAX_METADATA_LEVELS)
+    if fault is not None:
+        return _bad_metadata(f"metadata has {fault}")
+    try:
+        text = json.dumps(metadata, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError) as error:
+        return _bad_metadata(f"metadata cannot be written as JSON: {str(error)[:200]}")
+    if size > MAX_METADATA_BYTES:
+        return _bad_metadata(f"metadata has {size} bytes, allowed are {MAX_METADATA_BYTES}")
     return text
 
 
+def _fault_in(value: object, levels: int) -> str | None:
+    """Find what JSON would change, or what is so deep that reading it back could exhaust the stack."""
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            return "a key that is not a text"
+        value = list(value.values())
+    if not isinstance(value, (list, tuple)):
+        return None
+    if levels == 0:
+        return f"more than {MAX_METADATA_LEVELS} levels"
+    return next(filter(None, (_fault_in(each, levels - 1) for each in value)), None)
+
+
+def _bad_metadata(detail: str) -> AddResult:
+    return AddResult(Added.REJECTED, Refusal.BAD_METADATA, detail)
+
+
 def _rejected(reason: Refusal, field: str, value: object) -> AddResult:
-    shown = repr(value)
-    if len(shown) > 100:
-        shown = shown[:100] + "…"
-    return AddResult(Added.REJECTED, reason, f"{field} {shown} is not allowed")
+    return AddResult(Added.REJECTED, reason, f"{field} {shown(value)} is not allowed")

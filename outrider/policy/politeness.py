@@ -79,7 +79,7 @@ def after_report(gate: Gate, leased: Leased, report: Report, now: int, settings:
     if report.sent_after_ms is None or report.outcome is Outcome.REFUSED:
         return give_back(gate, leased)
     started_at = leased.granted_at + min(max(report.sent_after_ms, 0), max(now - leased.granted_at, 0))
-    moved = msgspec.structs.replace(gate, next_fetch_at=max(gate.next_fetch_at, started_at + leased.delay_ms))
+    moved = _after_start(gate, started_at + leased.delay_ms)
     if report.backs_off:
         return _back_off(moved, started_at, report.retry_after_ms, now, settings, chance)
     if report.outcome is Outcome.DONE and gate.backoff_level and started_at >= gate.backoff_began_at:
@@ -88,15 +88,24 @@ def after_report(gate: Gate, leased: Leased, report: Report, now: int, settings:
 
 
 def give_back(gate: Gate, leased: Leased) -> Gate:
-    """Undo what the lease did to the clock, unless somebody has moved it since."""
+    """Undo what the lease did to the clock, unless somebody has moved it since.
+
+    What it was before may be too early: a request that was under way then has told since when it started.
+    """
     if leased.delay_ms > 0 and gate.next_fetch_at == leased.granted_at + leased.delay_ms:
-        return msgspec.structs.replace(gate, next_fetch_at=leased.gate_was)
+        return msgspec.structs.replace(gate, next_fetch_at=max(leased.gate_was, gate.quiet_until))
     return gate
 
 
 def after_silence(gate: Gate, leased: Leased, now: int) -> Gate:
     """Assume that a worker of which nothing more was heard had sent its request just now."""
-    return msgspec.structs.replace(gate, next_fetch_at=max(gate.next_fetch_at, now + leased.delay_ms))
+    return _after_start(gate, now + leased.delay_ms)
+
+
+def _after_start(gate: Gate, opens_at: int) -> Gate:
+    return msgspec.structs.replace(
+        gate, next_fetch_at=max(gate.next_fetch_at, opens_at), quiet_until=max(gate.quiet_until, opens_at)
+    )
 
 
 def _back_off(gate: Gate, started_at: int, asked_ms: int | None, now: int, settings: Settings, chance: float) -> Gate:

@@ -3,7 +3,7 @@
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from outrider.model.errors import InvalidInput
 
@@ -24,6 +24,11 @@ class SqliteDsn:
     def shown(self) -> str:
         """The name for people."""
         return self.path
+
+    @property
+    def url(self) -> str:
+        """The DSN, as `parse_dsn` reads it."""
+        return f"sqlite:///{quote(self.path)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -170,7 +170,7 @@ class ControlStore(Protocol):
     """The control plane: domains, claims, jobs, runs, workers, outbox."""
 
     async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
-        """Store the domains that are new; one answer for each seed, in order."""
+        """Store the domains that are new and fill what others lack; one answer for each seed, in order."""
         ...
 
     async def get_domain(self, domain: str) -> Domain | None:
@@ -184,11 +184,15 @@ class ControlStore(Protocol):
         ...
 
     async def transition_domain(self, domain: str, change: DomainChange, *, now: int | None = None) -> Domain:
-        """Make one step of a domain's life, guarded by what the writer believes."""
+        """Make one step of a domain's life, guarded by what the writer believes.
+
+        Raises `InvalidTransition` where there is no such step and `ClaimLost` where the domain is no longer
+        what the writer believes.
+        """
         ...
 
     async def configure_domain(self, domain: str, *, max_pages_per_run: int | None) -> Domain:
-        """Set a domain's budget."""
+        """Set a domain's budget, None for none; whoever holds a claim on the domain loses it."""
         ...
 
     async def claim_domains(
@@ -200,7 +204,7 @@ class ControlStore(Protocol):
     async def renew_claims(
         self, worker: str, held: Sequence[Claim], *, claim_ms: int = ..., now: int | None = None
     ) -> list[Claim | None]:
-        """Prolong claims that are live."""
+        """Prolong claims that are live; None for one that is lost."""
         ...
 
     async def release_claims(self, worker: str, held: Sequence[Claim], *, now: int | None = None) -> list[bool]:
@@ -216,7 +220,10 @@ class ControlStore(Protocol):
         ...
 
     async def submit_job(self, request: JobRequest, *, actor: str | None = None, now: int | None = None) -> Job:
-        """Queue a job, or find the one that was queued under the same idempotency key."""
+        """Queue a job, or find the one that was queued under the same idempotency key.
+
+        Raises `JobConflict` where another live job has the crawl.
+        """
         ...
 
     async def get_job(self, job_id: str) -> Job | None:
@@ -248,17 +255,23 @@ class ControlStore(Protocol):
         ...
 
     async def finish_job(self, job_id: str, epoch: int, ending: JobEnding, *, now: int | None = None) -> Job:
-        """End an epoch of a job; raises `JobConflict` where it is not the live one."""
+        """End an epoch of a job; raises `JobConflict` where it is not the live one.
+
+        Said again by the same runner, it changes nothing and gives the job as it is.
+        """
         ...
 
     async def set_desired_state(
         self, job_id: str, desired: DesiredState, *, actor: str = "user", now: int | None = None
     ) -> Job:
-        """Ask a job to run, pause or cancel; its crawl follows at once."""
+        """Ask a job to run, pause or cancel; its crawl follows at once, and so does a job that nobody runs.
+
+        Raises `JobConflict` where the job has ended or is being cancelled.
+        """
         ...
 
     async def retry_job(self, job_id: str, *, actor: str = "user", now: int | None = None) -> Job:
-        """Queue a failed job again."""
+        """Queue a failed job again with all its retries; raises `JobConflict` where it has not failed."""
         ...
 
     async def recover_stale_jobs(
@@ -277,13 +290,16 @@ class ControlStore(Protocol):
         epoch: int | None = None,
         now: int | None = None,
     ) -> Run:
-        """Begin a run; a job's open run is gone on with instead."""
+        """Begin a run, which gives queues that stood at a limit their new budget.
+
+        For a job, its epoch must be live, and the run that it has open is given instead of a new one.
+        """
         ...
 
     async def close_run(
         self, run_id: str, status: RunStatus, reason: str | None = None, *, now: int | None = None
     ) -> Run:
-        """End an open run."""
+        """End an open run; raises `InvalidTransition` where it has ended in another way."""
         ...
 
     async def get_run(self, run_id: str) -> Run | None:

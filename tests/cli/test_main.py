@@ -123,4 +123,5 @@ def test_every_exit_code_is_documented() -> None:
 
 def test_every_error_is_in_one_tree() -> None:
     defined = [each for each in vars(errors).values() if isinstance(each, type)]
-    assert set(defined) == set(subclasses(OutriderError))
+    assert defined
+    assert set(defined) <= set(subclasses(OutriderError))

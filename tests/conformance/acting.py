@@ -36,13 +36,12 @@ DAY: Final = 24 * HOUR
 
 DONE, FAILED, DEFERRED, REFUSED = Outcome
 NEW, KNOWN, REJECTED = Added
+BY_DOMAIN: Final = CrawlRules()
 
 _requests = itertools.count()
 
 
-async def create(
-    urls: UrlStore, name: str = "c", *, rules: CrawlRules = CrawlRules(), **limits: Any  # noqa: B008
-) -> Crawl:
+async def create(urls: UrlStore, name: str = "c", *, rules: CrawlRules = BY_DOMAIN, **limits: Any) -> Crawl:
     """Create a crawl, impolite but for the limits that are named."""
     chosen = CrawlLimits(**{"delay_ms": 0, "concurrency": 100, "robots": False, **limits})
     return await urls.create_crawl(name, rules, chosen, now=T0)
@@ -53,9 +52,7 @@ def found(url: Any, **fields: Any) -> Discovered:
     return Discovered(url=url, **fields)
 
 
-async def answers(
-    urls: UrlStore, *items: str | Discovered, crawl: str = "c", now: int = T0
-) -> list[AddResult]:
+async def answers(urls: UrlStore, *items: str | Discovered, crawl: str = "c", now: int = T0) -> list[AddResult]:
     """Add URLs and return the whole answers."""
     batch = [found(item) if isinstance(item, str) else item for item in items]
     return await urls.add(crawl, batch, now=now)
@@ -66,9 +63,7 @@ async def add(urls: UrlStore, *items: str | Discovered, crawl: str = "c", now: i
     return [answer.outcome for answer in await answers(urls, *items, crawl=crawl, now=now)]
 
 
-async def ask(
-    urls: UrlStore, crawl: str | None = "c", *, now: int = T0, slots: int = 1, **wishes: Any
-) -> LeaseGrant:
+async def ask(urls: UrlStore, crawl: str | None = "c", *, now: int = T0, slots: int = 1, **wishes: Any) -> LeaseGrant:
     """Ask for work, each time with a request id of its own unless one is named."""
     wishes = {"worker": "w", "request_id": f"request-{next(_requests)}", **wishes}
     return await urls.lease(LeaseRequest(crawl=crawl, slots=slots, **wishes), now=now)

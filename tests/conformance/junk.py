@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from outrider.model.artifact import Fetch
 from outrider.model.gate import Robots
 from outrider.model.lease import Outcome, Report
-from outrider.model.task import Discovered, DiscoveryType, Kind, Refusal
+from outrider.model.task import MAX_BATCH, MAX_METADATA_LEVELS, Discovered, DiscoveryType, Kind, Refusal
 
 NO_TEXT: Final[list[Any]] = [None, 5, 5.0, True, b"text", ["text"], {"text": 1}, object()]
 UNSTORABLE: Final[list[Any]] = ["\0", "nul\0inside", "half \ud800 a pair", "\udfff"]
@@ -39,6 +39,14 @@ BAD_URLS: Final[list[tuple[Any, Refusal]]] = [
 ]
 
 
+def nested(levels: int) -> dict[str, Any]:
+    """Metadata of so many levels."""
+    innermost: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        innermost = {"deeper": innermost}
+    return innermost
+
+
 def _endless() -> dict[str, Any]:
     circle: dict[str, Any] = {}
     circle["again"] = circle
@@ -55,6 +63,9 @@ BAD_FIELDS: Final[list[tuple[str, Any, Refusal]]] = [
     *(("metadata", value, Refusal.BAD_METADATA) for value in (*NO_TEXT[1:-2], "{}", {"m": object()}, {"m": "\ud800"})),
     *(("metadata", {"m": number}, Refusal.BAD_METADATA) for number in (float("nan"), float("inf"), -float("inf"))),
     ("metadata", {"m": A_MEGABYTE}, Refusal.BAD_METADATA),
+    *(("metadata", {"m": value}, Refusal.BAD_METADATA) for value in (b"bytes", {1, 2}, {1: "no text"}, 10**5_000)),
+    ("metadata", nested(MAX_METADATA_LEVELS + 1), Refusal.BAD_METADATA),
+    ("metadata", nested(5_000), Refusal.BAD_METADATA),
     ("metadata", _endless(), Refusal.BAD_METADATA),
 ]
 
@@ -68,10 +79,7 @@ _BAD_COUNTS: Final[list[Any]] = [*NO_WHOLE_NUMBER, *NEGATIVE_OR_HUGE]
 BAD_REPORTS: Final[list[dict[str, Any]]] = [
     *({"outcome": outcome} for outcome in (None, "gone", 5, b"done", ["done"])),
     *({"fetch": Fetch(http_status=status)} for status in (0, 1000, None, *_BAD_COUNTS)),
-    *(
-        {"outcome": Outcome.FAILED, "fetch": Fetch(http_status=status)}
-        for status in (2**31, None, *_BAD_COUNTS)
-    ),
+    *({"outcome": Outcome.FAILED, "fetch": Fetch(http_status=status)} for status in (2**31, None, *_BAD_COUNTS)),
     *(
         {"fetch": Fetch(http_status=200, **{field: value})}
         for field in ("images_found", "elapsed_ms", "body_bytes", "fetched_at")
@@ -90,7 +98,8 @@ BAD_REPORTS: Final[list[dict[str, Any]]] = [
     *({"robots": Robots(text=value, expires_in_ms=1)} for value in (*NO_TEXT, *UNSTORABLE)),
     *({"robots": Robots(text="", expires_in_ms=value)} for value in (None, *_BAD_COUNTS)),
     *({"robots": Robots(text="", expires_in_ms=1, crawl_delay_ms=value)} for value in _BAD_COUNTS),
-    *({"links": value} for value in (None, 5, True, "http://a.example/", [Discovered(url="http://a.example/")] * 10_001)),
+    *({"links": value} for value in (None, 5, True, "http://a.example/", {"http://a.example/": 1})),
+    {"links": [Discovered(url="http://a.example/")] * (MAX_BATCH + 1)},
 ]
 
 texts = st.text(st.characters(exclude_categories=()), max_size=40)
@@ -100,7 +109,7 @@ anything = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    st.sampled_from([2**31 - 1, 2**31, 2**63, 10**5_000, -(10**5_000)]),
+    st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64]),
     st.floats(),
     texts,
     st.binary(max_size=10),
@@ -134,9 +143,7 @@ fetches = st.builds(
     **{field: st.none() | anything for field in Fetch.__struct_fields__ if field != "http_status"},
 )
 
-robots = st.builds(
-    Robots, text=texts | anything, expires_in_ms=st.integers(0) | anything, crawl_delay_ms=anything
-)
+robots = st.builds(Robots, text=texts | anything, expires_in_ms=st.integers(0) | anything, crawl_delay_ms=anything)
 
 
 def reports(token: Any) -> st.SearchStrategy[Report]:

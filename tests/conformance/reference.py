@@ -67,7 +67,7 @@ class ModelTask:
 class ModelQueue:
     """What is known of a queue beside its tasks."""
 
-    settings: QueueSettings = QueueSettings()
+    settings: QueueSettings = field(default_factory=QueueSettings)
     domains: set[str] = field(default_factory=set)
     band: int | None = DEFAULT_BAND
     """None where the design does not say: a queue of several domains has the band of one of them."""
@@ -140,6 +140,7 @@ class ModelGate:
             robots_delay_ms=self.robots_delay_ms,
             concurrency=self.concurrency,
             next_fetch_at=self.next_fetch_at,
+            quiet_until=self.quiet_until,
             backoff_until=self.backoff_until,
             backoff_level=self.backoff_level,
             backoff_began_at=self.backoff_began_at,

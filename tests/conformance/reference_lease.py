@@ -25,13 +25,11 @@ class Offer(NamedTuple):
     """The task whose turn it is."""
     url: str
     """Its URL, or that of the robots.txt which has to come first."""
+    calls_for_robots: bool
     is_sure: bool
-    """A store has no excuse for not seeing it."""
-
-    @property
-    def is_robots_for_another(self) -> bool:
-        """Tell whether robots.txt is fetched for the asker's sake."""
-        return self.url != self.asker.url
+    """A store has no excuse for not seeing it at once."""
+    is_optional: bool
+    """A store need not see it at all."""
 
 
 def held_again(model: Model, request: LeaseRequest, now: int) -> list[ModelLease]:
@@ -66,6 +64,7 @@ class LeaseJudge:
             if request.crawl in (None, crawl.name) and crawl.state is CrawlState.RUNNING
         ]
         self._taken: Counter[tuple[str, str]] = Counter()
+        self._gave_other_kinds: set[tuple[str, str]] = set()
         self._met_leased_url = False
 
     def take_over(self, grant: LeaseGrant) -> None:
@@ -77,6 +76,8 @@ class LeaseJudge:
             self._check_turn(lease)
             self.model.grant(lease, self.request, self.now)
             self._taken[lease.crawl, lease.key] += 1
+            if lease.kind is not Kind.PAGE:
+                self._gave_other_kinds.add((lease.crawl, lease.key))
         self._note_leased_urls()
         self.model.lease_calls += 1
         if self.request.crawl is None:
@@ -86,26 +87,38 @@ class LeaseJudge:
         if len(grant.leases) < self.request.slots:
             self._check_promise(grant.next_ready_at)
 
+    def robots_in_doubt(self) -> list[ModelTask]:
+        """List the tasks before which robots.txt should come, while that URL is leased elsewhere as a page.
+
+        A store may have made or renewed the task for it before it found out.
+        """
+        return [
+            task
+            for crawl in self.crawls
+            for task in crawl.tasks.values()
+            if task.state is TaskState.PENDING
+            and task.due_at <= self.now
+            and self._needs_robots(crawl, task.domain, self.now)
+            and self._is_leased(robots_url(task))
+            and self._robots_first(crawl, task, self.now) is not None
+        ]
+
     def overlooked(self) -> list[Offer]:
         """List what could have been granted as well."""
-        return [offer for crawl in self.crawls for offer in self._offers_of(crawl, self.now)]
+        offers = (offer for crawl in self.crawls for offer in self._offers_of(crawl, self.now))
+        return [offer for offer in offers if not offer.is_optional]
 
     def _check(self, lease: Lease) -> None:
         """One lease: it is on offer, nothing better is in its queue, no better queue was passed over."""
         crawl = self.model.crawls[lease.crawl]
         assert crawl in self.crawls, f"leased from {lease.crawl}"
-        offers = sorted(self._offers(crawl, lease.key, self.now), key=lambda offer: offer.asker.rank)
+        offers = list(self._offers(crawl, lease.key, self.now))
         offer = next((offer for offer in offers if offer.url == lease.url), None)
         assert offer is not None, f"{lease.url} of {lease.crawl}/{lease.key} could not be leased"
         better = [each for each in offers if each.is_sure and each.asker.rank < offer.asker.rank]
         assert not better, f"{lease.url} was leased before {better[0].url}"
-        for key, queue in crawl.queues.items():
-            band = crawl.queues[lease.key].band
-            if queue.band is None or band is None or queue.band >= band or self._met_leased_url:
-                continue
-            passed_over = [each for each in self._offers(crawl, key, self.now) if each.is_sure]
-            assert not passed_over, f"band {queue.band} was passed over for band {band}: {passed_over}"
-        if offer.is_robots_for_another:
+        self._check_bands(crawl, lease.key)
+        if offer.calls_for_robots:
             self.model.call_for_robots(crawl, lease.key, lease.url, offer.asker.domain, self.now)
         task = crawl.tasks[lease.key, lease.url]
         _check_fields(lease, task, attempt=task.attempt_count + 1)
@@ -114,6 +127,16 @@ class LeaseJudge:
         assert (lease.robots_version is not None) == has_robots
         assert lease.token not in self.model.leases
         assert lease.token not in self.model.answers
+
+    def _check_bands(self, crawl: ModelCrawl, served: str) -> None:
+        """No queue of a better band waits; but one that gave something beside its pages may have another page."""
+        band = crawl.queues[served].band
+        if band is None or self._met_leased_url:
+            return
+        for key, queue in crawl.queues.items():
+            if queue.band is not None and queue.band < band and (crawl.name, key) not in self._gave_other_kinds:
+                passed_over = [each for each in self._offers(crawl, key, self.now) if each.is_sure]
+                assert not passed_over, f"band {queue.band} was passed over for band {band}: {passed_over}"
 
     def _check_turn(self, lease: Lease) -> None:
         """Leases from any crawl rotate over crawls first."""
@@ -147,7 +170,7 @@ class LeaseJudge:
             for crawl in self.crawls:
                 for offer in self._offers_of(crawl, moment):
                     is_sure = offer.is_sure and not self._met_leased_url
-                    assert not (is_late or is_sure), (
+                    assert offer.is_optional or not (is_late or is_sure), (
                         f"{offer.url} of {offer.asker.crawl}/{offer.asker.key} is ready at {moment} "
                         f"({moment - self.now:+}), but next_ready_at is {next_ready_at}"
                     )
@@ -182,38 +205,52 @@ class LeaseJudge:
         lets_in = {domain: self._lets_in(crawl, domain, at) for domain in queue.domains}
         if not any(lets_in.values()):
             return
-        for task in crawl.queue_tasks(key):
+        asked: set[str] = set()
+        settled: set[str] = set()
+        for task in sorted(crawl.queue_tasks(key), key=lambda task: task.rank):
             if task.state is not TaskState.PENDING or task.due_at > at or not lets_in[task.domain]:
                 continue
-            url: str | None = task.url
-            if task.kind is not Kind.ROBOTS and self._needs_robots(crawl, task.domain, at):
+            is_sure = not queue.is_mixed and task.passed_over_until <= at
+            if task.kind is Kind.ROBOTS or not self._needs_robots(crawl, task.domain, at):
+                if not self._is_leased(task.url):
+                    yield Offer(task, task.url, False, is_sure, False)
+            elif task.domain not in settled:
+                # The first task says whose robots.txt it is; a store need not ask any other.
+                is_leased, is_first = self._is_leased(task.url), task.domain not in asked
                 url = self._robots_first(crawl, task, at)
-            if url is not None and not self._is_leased(url):
-                yield Offer(task, url, not queue.is_mixed and task.passed_over_until <= at)
+                if url is not None and not self._is_leased(url):
+                    yield Offer(task, url, True, is_sure and is_first, is_leased or not is_first)
+                asked.add(task.domain)
+                if is_sure and not is_leased:
+                    settled.add(task.domain)
 
     def _lets_in(self, crawl: ModelCrawl, domain: str, at: int) -> bool:
-        """Tell whether a domain's clocks, its concurrency and the run's budget allow one more request."""
-        gate, limits = self.model.gates[domain], crawl.limits
-        concurrency = limits.concurrency if gate.concurrency is None else gate.concurrency
-        if max(gate.opens_at, gate.quiet_until) > at or len(list(self.model.in_flight(domain))) >= concurrency:
+        """Tell whether clocks, concurrency and budget allow one more request, and no robots.txt is awaited."""
+        gate = self.model.gates[domain]
+        concurrency = crawl.limits.concurrency if gate.concurrency is None else gate.concurrency
+        under_way = list(self.model.in_flight(domain))
+        if max(gate.opens_at, gate.quiet_until) > at or len(under_way) >= concurrency:
             return False
-        run_id, budget = self.request.run_id, limits.max_pages_per_domain
+        if self._needs_robots(crawl, domain, at) and any(lease.task.kind is Kind.ROBOTS for lease in under_way):
+            return False
+        return self._has_budget(crawl, domain)
+
+    def _has_budget(self, crawl: ModelCrawl, domain: str) -> bool:
+        """Tell whether the run may have another page of a domain."""
+        run_id, budget = self.request.run_id, crawl.limits.max_pages_per_domain
         if run_id is None or budget is None:
             return True
-        under_way = sum(
-            lease.run_id == run_id and lease.task.kind is Kind.PAGE for lease in self.model.in_flight(domain)
-        )
-        return self.model.run_pages[run_id, domain] + under_way < budget
+        under_way = self.model.in_flight(domain)
+        pages = sum(lease.run_id == run_id and lease.task.kind is Kind.PAGE for lease in under_way)
+        return self.model.run_pages[run_id, domain] + pages < budget
 
     def _needs_robots(self, crawl: ModelCrawl, domain: str, at: int) -> bool:
         expires_at = self.model.gates[domain].robots_expires_at
         return crawl.limits.robots and (expires_at is None or expires_at <= at)
 
     def _robots_first(self, crawl: ModelCrawl, asker: ModelTask, at: int) -> str | None:
-        """Name the robots.txt that must be fetched for a task; None while that is under way or put off."""
-        if any(lease.task.kind is Kind.ROBOTS for lease in self.model.in_flight(asker.domain)):
-            return None
-        url = "/".join([*asker.url.split("/")[:3], "robots.txt"])
+        """Name the robots.txt that must be fetched for a task; None while that is put off."""
+        url = robots_url(asker)
         task = crawl.tasks.get((asker.key, url))
         is_put_off = task is not None and (
             task.state is TaskState.ASSIGNED or (task.state is TaskState.PENDING and task.due_at > at)
@@ -231,6 +268,11 @@ class LeaseJudge:
                     task.passed_over_until = self.now + PATIENCE_MS
                     task.was_passed_over = True
                     self._met_leased_url = True
+
+
+def robots_url(task: ModelTask) -> str:
+    """Name the robots.txt of a task's host."""
+    return "/".join([*task.url.split("/")[:3], "robots.txt"])
 
 
 def _has_room(crawl: ModelCrawl) -> bool:

@@ -72,8 +72,7 @@ def _end(model: Model, lease: ModelLease, report: Report, now: int) -> ReportAns
             _put_off(model, task)
             if task.state is TaskState.PENDING:
                 task.due_at = max(now + wait, gate.backoff_until, gate.blocked_until)
-    if task.kind is Kind.ROBOTS and task.state is not TaskState.PENDING:
-        _keep_robots(model, gate, report, now)
+    _keep_robots(model, task, report, now)
     if task.kind is Kind.PAGE and task.state is TaskState.COMPLETED and lease.run_id:
         model.run_pages[lease.run_id, task.domain] += 1
     _file(model, lease, report, now)
@@ -116,15 +115,18 @@ def _was_sent(gate: ModelGate, lease: ModelLease, started_at: int) -> None:
     gate.next_fetch_at = max(gate.next_fetch_at, started_at + lease.delay_ms)
 
 
-def _keep_robots(model: Model, gate: ModelGate, report: Report, now: int) -> None:
+def _keep_robots(model: Model, task: ModelTask, report: Report | None, now: int) -> None:
     """Keep the robots.txt that came, or what its absence means: all allowed, or none while unreadable."""
-    if report.robots is not None:
+    if task.kind is not Kind.ROBOTS or task.state is TaskState.PENDING:
+        return
+    gate = model.gates[task.domain]
+    if report is not None and report.robots is not None:
         gate.robots_text, gate.robots_delay_ms = report.robots.text, report.robots.crawl_delay_ms
         gate.robots_expires_at = now + report.robots.expires_in_ms
         return
-    unreadable = report.outcome in (Outcome.FAILED, Outcome.DEFERRED)
-    gate.robots_text, gate.robots_delay_ms = ALL_FORBIDDEN if unreadable else NO_ROBOTS, None
-    gate.robots_expires_at = now + (model.settings.retry_cap_ms if unreadable else DAY_MS)
+    is_readable = report is not None and report.outcome in (Outcome.DONE, Outcome.REFUSED)
+    gate.robots_text, gate.robots_delay_ms = NO_ROBOTS if is_readable else ALL_FORBIDDEN, None
+    gate.robots_expires_at = now + (DAY_MS if is_readable else model.settings.retry_cap_ms)
 
 
 def _file(model: Model, lease: ModelLease, report: Report, now: int) -> None:
@@ -162,12 +164,11 @@ def reap(model: Model, token: Token, now: int) -> None:
     is_poison = task.expiries >= model.settings.max_lease_expiries
     task.state = TaskState.FAILED if is_poison else TaskState.PENDING
     task.reason = "poison" if is_poison else "lease_expired"
-    task.due_at = now
-    _was_sent(model.gates[task.domain], lease, now)
+    _end_silently(model, lease, now)
 
 
 def release(model: Model, tokens: Sequence[Token], worker: str | None, now: int) -> set[Token]:
-    """Give back what is live of these, or of a worker; the request may have gone out at the last moment."""
+    """Give back what is live of these, or of a worker."""
     live = {
         token
         for token, lease in model.leases.items()
@@ -176,6 +177,13 @@ def release(model: Model, tokens: Sequence[Token], worker: str | None, now: int)
     for token in live:
         lease = model.leases.pop(token)
         _put_off(model, lease.task)
-        lease.task.reason, lease.task.due_at = "released", now
-        _was_sent(model.gates[lease.task.domain], lease, now)
+        lease.task.reason = "released"
+        _end_silently(model, lease, now)
     return live
+
+
+def _end_silently(model: Model, lease: ModelLease, now: int) -> None:
+    """Assume that the request went out at the last moment, and brought nothing."""
+    lease.task.due_at = now
+    _was_sent(model.gates[lease.task.domain], lease, now)
+    _keep_robots(model, lease.task, None, now)

@@ -1,13 +1,10 @@
 """Domains: remembering them, exact counts, their lives, and the claims on them."""
 
 import asyncio
-import sqlite3
 from collections import Counter
-from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
-import asyncpg
 import pytest
 
 from outrider.model.artifact import Fetch
@@ -20,19 +17,12 @@ from outrider.model.machines import DOMAIN, DomainStatus
 from outrider.model.task import Added, CrawlLimits, Discovered, Kind, Refusal
 from outrider.store.opening import Stores, open_store
 from outrider.store.protocols import ControlStore
-from outrider.store.sql.postgres import control as postgres_control
-from outrider.store.sql.sqlite import control as sqlite_control
 from tests.conformance.backends import Place
+from tests.conformance.controlling import DAY, NOW, at, check_plan, execute, plan_of
 from tests.processes import run_together
 
-NOW = 1_767_323_045_678
-DAY = 86_400_000
 PENDING, ACTIVE, EXHAUSTED, BLOCKED, UNREACHABLE = DomainStatus
 PROCESSES = 8
-
-
-def at(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds // 1000, UTC).replace(microsecond=milliseconds % 1000 * 1000)
 
 
 async def remember(control: ControlStore, *domains: str) -> None:
@@ -58,19 +48,6 @@ async def set_columns(place: Place, domain: str, **columns: Any) -> None:
     """Write what later parts of the system will write."""
     values = ", ".join(f"{name} = {value!r}" for name, value in columns.items())
     await execute(place, f"UPDATE domains SET {values} WHERE domain = '{domain}'")
-
-
-async def execute(place: Place, *statements: str) -> None:
-    if place.dsn.startswith("sqlite"):
-        connection = sqlite3.connect(place.dsn.removeprefix("sqlite:///"), isolation_level=None)
-        for statement in statements:
-            connection.execute(statement)
-        connection.close()
-    else:
-        server = await asyncpg.connect(place.dsn)
-        for statement in statements:
-            await server.execute(statement)
-        await server.close()
 
 
 # ------------------------------------------------------------------ remembering
@@ -320,6 +297,12 @@ async def test_a_claim_takes_domains_in_one_order_and_for_a_time(control: Contro
     assert await control.claim_domains("w3", 9, now=NOW) == []
 
 
+async def test_among_equals_the_first_seeded_is_the_first_claimed(control: ControlStore) -> None:
+    names = [f"{number * 7919 % 100}.org" for number in range(50)]
+    await remember(control, *names)
+    assert [claim.domain for claim in await control.claim_domains("w", 50, now=NOW)] == names
+
+
 async def test_a_domain_is_not_claimed_while_it_cools_down(control: ControlStore) -> None:
     await remember(control, "a.org")
     await step(control, "a.org", ACTIVE, next_crawl_after=NOW + DAY)
@@ -488,24 +471,6 @@ def test_eight_processes_claim_every_domain_exactly_once(place: Place) -> None:
 # -------------------------------------------------------------------- its plan
 
 
-async def plan(place: Place, name: str, values: tuple[Any, ...]) -> str:
-    """Ask for the plan of a statement, and on PostgreSQL for what running it looked at."""
-    if place.dsn.startswith("sqlite"):
-        connection = sqlite3.connect(place.dsn.removeprefix("sqlite:///"))
-        text = sqlite_control.CATALOGUE[name].text
-        steps = connection.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
-        connection.close()
-        return "\n".join(row[3] for row in steps)
-    server = await asyncpg.connect(place.dsn, server_settings={"plan_cache_mode": "force_generic_plan"})
-    text = postgres_control.CATALOGUE[name].text
-    transaction = server.transaction()
-    await transaction.start()
-    steps = await server.fetch(f"EXPLAIN (ANALYZE, TIMING OFF) {text}", *values)
-    await transaction.rollback()
-    await server.close()
-    return "\n".join(row[0] for row in steps)
-
-
 async def test_a_claim_looks_at_no_domain_that_it_does_not_take(stores: Stores, place: Place) -> None:
     """20,000 domains, the best 10,000 of them cooling down."""
     seeds = [DomainSeed(domain=f"d{number}.org") for number in range(20_000)]
@@ -519,13 +484,6 @@ async def test_a_claim_looks_at_no_domain_that_it_does_not_take(stores: Stores, 
         "UPDATE domains SET status = 'active' WHERE domain LIKE '%7.org'",
         "ANALYZE domains",
     )
-    taking = await plan(place, "claim_domains", ("w", 10, NOW, NOW + CLAIM_MS))
-    assert "domains_claimable" in taking, taking
-    assert "Rows Removed" not in taking, taking
-    assert "SCAN domains" not in taking.replace("SCAN domains USING INDEX domains_claimable", ""), taking
-    assert "Seq Scan on domains" not in taking and "Sort" not in taking and "TEMP B-TREE" not in taking, taking
-    waking = await plan(place, "wake_domains", (NOW, 100))
-    assert "domains_cooling" in waking, waking
-    assert "Seq Scan on domains" not in waking and "SCAN domains" not in waking, waking
-    claims = await stores.control.claim_domains("w", 10, now=NOW)
-    assert len(claims) == 10
+    check_plan(await plan_of("claim_domains", ("w", 10, NOW, NOW + CLAIM_MS), place), "domains_claimable")
+    check_plan(await plan_of("wake_domains", (NOW, 50), place), "domains_cooling")
+    assert len(await stores.control.claim_domains("w", 10, now=NOW)) == 10

@@ -105,13 +105,25 @@ async def test_a_later_run_has_a_budget_of_its_own(urls: UrlStore) -> None:
     """Invariant 5, Nothing lost: what one run's budget left undone the next run finds."""
     await create(urls, max_pages_per_domain=1)
     await add(urls, *(f"http://{letter}.example/{n}" for letter in "ab" for n in range(4)))
-    for _ in range(2):
+    for _ in range(4):
         run = str(uuid4())
         done = [await lease_one(urls, run_id=run), await lease_one(urls, run_id=run)]
         assert await lease(urls, slots=9, run_id=run) == []
         await urls.report([saying(each) for each in done], now=T0)
         assert await lease(urls, slots=9, run_id=run) == [], "the run has looked everywhere once more"
-    assert len(await lease(urls, slots=9)) == 4, "a request without a run has no budget to keep"
+    assert (await check_counts(urls)).completed == 8
+
+
+async def test_a_request_without_a_run_has_no_budget_to_keep(urls: UrlStore) -> None:
+    """Invariant 5, Nothing lost: what a run's budget left undone others find, in this crawl or in any."""
+    await create(urls, max_pages_per_domain=1)
+    await add(urls, *(f"http://a.example/{n}" for n in range(5)))
+    for crawl in ("c", None):
+        run = str(uuid4())
+        await lease_one(urls, crawl, run_id=run)
+        assert await lease(urls, crawl, slots=9, run_id=run) == []
+        await lease_one(urls, crawl)
+    assert len(await lease(urls, slots=9)) == 1
 
 
 async def test_two_runs_at_once_have_a_budget_each(urls: UrlStore) -> None:

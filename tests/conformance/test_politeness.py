@@ -1,5 +1,7 @@
 """Politeness: what a gate lets through, and when, for all crawls and over every restart."""
 
+from typing import Any
+
 import pytest
 
 from outrider.model.gate import Gate, GateSettings
@@ -34,7 +36,7 @@ from tests.conformance.conftest import STEADY
 DOMAIN = "a.example"
 
 
-async def a_polite_crawl(urls: UrlStore, name: str = "c", *, pages: int = 30, **limits: int) -> None:
+async def a_polite_crawl(urls: UrlStore, name: str = "c", *, pages: int = 30, **limits: Any) -> None:
     """A crawl of one domain with a delay of ten seconds, unless told otherwise."""
     await create(urls, name, **{"delay_ms": 10 * SECOND, "concurrency": 1, **limits})
     await add(urls, *(f"http://{DOMAIN}/{name}/{number}" for number in range(pages)), crawl=name)
@@ -246,6 +248,16 @@ async def test_a_place_is_not_given_back_over_a_later_request(urls: UrlStore) ->
     await assert_opens_at(urls, T0 + 24 * SECOND)
 
 
+async def test_a_place_is_not_given_back_over_a_request_that_started_late(urls: UrlStore) -> None:
+    """Invariant 7, Politeness: never sooner than the delay after the last request start."""
+    await a_polite_crawl(urls, concurrency=2)
+    late = await lease_one(urls)
+    unsent = await lease_one(urls, now=T0 + 10 * SECOND)
+    await report(urls, late, now=T0 + 11 * SECOND, sent_after_ms=9 * SECOND)
+    await report(urls, unsent, REFUSED, now=T0 + 12 * SECOND)
+    await assert_opens_at(urls, T0 + 19 * SECOND)
+
+
 async def test_a_lease_that_fell_silent_counts_as_a_request_just_now(urls: UrlStore) -> None:
     """Invariant 7, Politeness: a worker of which nothing was heard may have sent its request."""
     await a_polite_crawl(urls)
@@ -279,6 +291,20 @@ async def test_the_next_ready_time_leads_to_the_opening_of_the_gate(urls: UrlSto
     assert await urls.reap(now=ends_at) == [leased.token]
     _, at = await wait_for_lease(urls, now=ends_at)
     assert at == ends_at + 10 * SECOND
+
+
+async def test_closed_gates_do_not_hide_an_open_one(urls: UrlStore) -> None:
+    """Invariant 7, Politeness: however many queues wait, what is ready is found at once."""
+    await create(urls)
+    await add(urls, *(f"http://{number}.shut.example/" for number in range(300)), now=T0 - SECOND)
+    for number in range(300):
+        await urls.configure_gate(f"{number}.shut.example", GateSettings(blocked_until=T0 + DAY), now=T0 - SECOND)
+    await add(urls, "http://open.example/")
+    leased, at = await wait_for_lease(urls, now=T0)
+    assert leased.domain == "open.example"
+    assert at < T0 + 100
+    grant = await ask(urls, now=T0 + SECOND)
+    assert grant.leases == []
 
 
 async def test_clocks_survive_a_restart(place: Place) -> None:

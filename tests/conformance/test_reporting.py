@@ -269,8 +269,10 @@ async def test_reports_of_several_crawls_add_their_links_each_to_its_own(urls: U
     for crawl in ("d", "c", "e"):
         await create(urls, crawl)
         await add(urls, f"http://{crawl}.example/", f"http://{crawl}2.example/", crawl=crawl)
-        for leased in await lease(urls, crawl, slots=2):
-            reports.append(saying(leased, links=[found("http://x.example/"), found(f"{leased.url}x")]))
+        reports += [
+            saying(leased, links=[found("http://x.example/"), found(f"{leased.url}x")])
+            for leased in await lease(urls, crawl, slots=2)
+        ]
     answers = await urls.report(reports, now=T0)
     assert [answer.verdict for answer in answers] == [Verdict.COMPLETED] * 6
     for crawl in ("c", "d", "e"):
@@ -280,9 +282,7 @@ async def test_reports_of_several_crawls_add_their_links_each_to_its_own(urls: U
         assert await add(urls, "http://x.example/", crawl=crawl) == [KNOWN]
 
 
-async def test_every_accepted_report_is_one_artifact_with_all_that_was_measured(
-    stores: Stores, place: Place
-) -> None:
+async def test_every_accepted_report_is_one_artifact_with_all_that_was_measured(stores: Stores, place: Place) -> None:
     """Invariant 5, Nothing lost: one row of `crawl_log` per report."""
     urls, run = stores.urls, str(uuid4())
     await create(urls)

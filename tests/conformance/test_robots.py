@@ -1,5 +1,7 @@
 """robots.txt: fetched by a worker before the first page of a domain, kept for all crawls."""
 
+from typing import Any
+
 from outrider.model.artifact import Fetch
 from outrider.model.gate import Robots
 from outrider.model.lease import Lease, Verdict
@@ -32,7 +34,7 @@ ROBOTS_URL = "http://www.a.example/robots.txt"
 TEXT = "User-agent: *\nDisallow: /private\n"
 
 
-async def a_minding_crawl(urls: UrlStore, name: str = "c", **limits: int) -> None:
+async def a_minding_crawl(urls: UrlStore, name: str = "c", **limits: Any) -> None:
     """A crawl of one domain that minds robots.txt and is in no other way polite."""
     await create(urls, name, robots=True, **limits)
     await add(urls, *(f"http://www.a.example/{name}/{number}" for number in range(5)), crawl=name)
@@ -161,7 +163,7 @@ async def test_a_robots_task_that_fails_is_tried_again_and_pages_wait(urls: UrlS
     again = await lease_robots(urls, now=now + HOUR)
     assert again.attempt == 4
     await report(urls, again, now=now + HOUR, robots=Robots(text=TEXT, expires_in_ms=DAY))
-    assert await lease_one(urls, now=now + HOUR)
+    assert (await lease_one(urls, now=now + HOUR)).kind is Kind.PAGE
     await check_counts(urls)
 
 
@@ -210,11 +212,11 @@ async def test_a_robots_task_that_is_poison_forbids_everything_for_a_while(urls:
 async def test_robots_that_somebody_added_as_a_page_is_still_one_task(urls: UrlStore) -> None:
     """Invariant 1, Identity, and Invariant 6, Counts are exact, by kind."""
     await create(urls, robots=True)
-    await add(urls, ROBOTS_URL, "http://www.a.example/")
+    await add(urls, ROBOTS_URL, "http://www.a.example/1", "http://www.a.example/2")
     leased = await lease_robots(urls)
     await check_counts(urls)
     await report(urls, leased, now=T0, robots=Robots(text=TEXT, expires_in_ms=HOUR))
-    assert (await lease_one(urls)).url == "http://www.a.example/"
-    assert (await check_counts(urls)).total == 2
+    assert (await lease_one(urls)).url == "http://www.a.example/1"
+    assert (await check_counts(urls)).total == 3
     assert (await lease_one(urls, now=T0 + HOUR)).kind is Kind.ROBOTS
-    assert (await check_counts(urls)).total == 2
+    assert (await check_counts(urls)).total == 3

@@ -7,11 +7,11 @@ crawls, five domains, two queues that clients named, two workers, two runs.
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -44,7 +44,13 @@ Answer = TypeVar("Answer")
 
 SEQUENCES: Final = 500
 OPERATIONS: Final = 52
+"""In a sequence that counts."""
+CHUNK: Final = 50
 FULL_CHECK_EVERY: Final = 13
+REPRODUCIBLE: Final = settings(
+    max_examples=CHUNK, stateful_step_count=OPERATIONS, database=None, deadline=None, print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
 T0: Final = 1_700_000_000_000
 
 SHORT_LIVED = Settings(backoff_jitter=0.0, max_retries=2, max_deferrals=2, max_lease_expiries=2)
@@ -52,15 +58,15 @@ SHORT_LIVED = Settings(backoff_jitter=0.0, max_retries=2, max_deferrals=2, max_l
 
 CRAWLS: Final = ("first", "second")
 WORKERS: Final = ("ann", "bob")
-RUNS: Final = (None, None, "01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
+RUNS: Final = (None, "01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
 URLS: Final = [
     *(f"https://{host}/{page}" for host in ("a.org", "b.org", "c.net", "d.co.uk") for page in range(5)),
     "https://www.a.org/1", "http://a.org/2", "HTTPS://B.org:443/./1#top", "https://b.org/robots.txt",
     "http://[2001:db8::1]:8080/1", "http://[2001:db8::1]:8080/2", "http://[2001:db8::1]:8080/",
 ]  # fmt: skip
-DOMAINS: Final = sorted({locate(url).domain for url in URLS})
+DOMAINS: Final = list(dict.fromkeys(locate(url).domain for url in URLS))
 MIXED_URLS: Final = ["https://a.org/1", "https://c.net/1", "https://c.net/m", "https://www.a.org/m"]
-SECOND_QUEUE_URLS: Final = [url for url in URLS if "d.co.uk" in url]
+SECOND_QUEUE_URLS: Final = ["https://a.org/1", "https://a.org/2", "https://a.org/x", "https://a.org/y"]
 KEYS: Final = [*DOMAINS, "mixed", "second-queue"]
 
 ITEMS: Final[list[dict[str, Any]]] = [
@@ -71,19 +77,6 @@ ITEMS: Final[list[dict[str, Any]]] = [
     {"priority": -1}, {"depth": -1}, {"due_in_ms": -1}, {"key": ""}, {"key": "k" * 256}, {"kind": 9},
 ]  # fmt: skip
 """What may be said of a discovery, the last ten of them wrong."""
-
-LIMITS: Final = [
-    CrawlLimits(delay_ms=0, concurrency=1, robots=False),
-    CrawlLimits(delay_ms=0, concurrency=2, robots=False, max_depth=1),
-    CrawlLimits(delay_ms=0, concurrency=3, robots=False),
-    CrawlLimits(delay_ms=1_000, concurrency=1, robots=False, max_depth=2),
-    CrawlLimits(delay_ms=1_000, concurrency=2, robots=False),
-    CrawlLimits(delay_ms=0, concurrency=2, robots=False, max_pages=3),
-    CrawlLimits(delay_ms=0, concurrency=3, robots=False, max_pages_per_domain=2),
-    CrawlLimits(delay_ms=0, concurrency=2, robots=True),
-    CrawlLimits(delay_ms=1_000, concurrency=1, robots=True, max_depth=1),
-    CrawlLimits(delay_ms=0, concurrency=3, robots=True, max_pages=4, max_depth=0),
-]
 
 OUTCOMES: Final[list[dict[str, Any]]] = [
     {"outcome": Outcome.DONE}, {"outcome": Outcome.DONE}, {"outcome": Outcome.DONE, "sent_after_ms": 400},
@@ -101,11 +94,18 @@ OUTCOMES: Final[list[dict[str, Any]]] = [
 """What may be said in a report, the last two of them wrong."""
 
 crawls = st.sampled_from(CRAWLS)
+limits = st.builds(
+    CrawlLimits,
+    max_depth=st.sampled_from([None, None, 0, 1]),
+    max_pages=st.sampled_from([None, None, None, 3]),
+    max_pages_per_domain=st.sampled_from([None, 1, 2]),
+    delay_ms=st.sampled_from([0, 0, 1_000]),
+    concurrency=st.integers(1, 3),
+    robots=st.sampled_from([False, False, True]),
+)
 workers = st.sampled_from(WORKERS)
-keys = st.sampled_from(KEYS)
-domains = st.sampled_from(DOMAINS)
 picks = st.integers(0, 11)
-jumps = st.sampled_from([0, 0, 0, 1, 500, 999, 1_000, 1_001, 5_000, 20_000, 61_000, 121_000, 180_000])
+jumps = st.sampled_from([0, 0, 0, 1, 400, 600, 1_000, 1_000, 1_001, 5_000, 20_000, 61_000, 121_000])
 spans = st.sampled_from([None, 0, 900, 45_000])
 batches = st.lists(st.tuples(st.integers(0, len(URLS) - 1), st.integers(0, len(ITEMS) - 1)), min_size=1, max_size=8)
 reports = st.lists(
@@ -115,12 +115,6 @@ reports = st.lists(
 )
 
 
-def discovery(place: int, shape: int) -> Discovered:
-    fields = ITEMS[shape]
-    urls = {"mixed": MIXED_URLS, "second-queue": SECOND_QUEUE_URLS}.get(fields.get("key", ""), URLS)
-    return Discovered(**{"url": urls[place % len(urls)], **fields})
-
-
 class StoreAndModel(RuleBasedStateMachine):
     """One sequence of operations."""
 
@@ -128,7 +122,7 @@ class StoreAndModel(RuleBasedStateMachine):
     store: ClassVar[UrlStore]
     backend: ClassVar[Backend]
     dsn: ClassVar[str]
-    completed: ClassVar[int]
+    completed: ClassVar[int] = 0
     """Sequences that came to their end."""
 
     def __init__(self) -> None:
@@ -137,6 +131,7 @@ class StoreAndModel(RuleBasedStateMachine):
         self.now = T0
         self.tokens: list[Token] = []
         self.requests: list[LeaseRequest] = []
+        self.domains, self.urls = DOMAINS, URLS
         self.operations = 0
         self.run(self.backend.wipe(self.dsn))
 
@@ -148,19 +143,32 @@ class StoreAndModel(RuleBasedStateMachine):
 
     # ---------------------------------------------------------- operations
 
-    @initialize(first=st.sampled_from(LIMITS), second=st.sampled_from(LIMITS))
-    def create(self, first: CrawlLimits, second: CrawlLimits) -> None:
-        for name, limits in zip(CRAWLS, (first, second), strict=True):
-            self._create(name, limits)
+    @initialize(first=limits, second=limits, sites=st.sampled_from([1, 2, 5]), batch=batches)
+    def create(self, first: CrawlLimits, second: CrawlLimits, sites: int, batch: list[tuple[int, int]]) -> None:
+        self.domains = DOMAINS[:sites]
+        self.urls = [url for url in URLS if locate(url).domain in self.domains]
+        self._create("first", first)
+        self._create("second", second)
+        self.add("first", batch)
+        self.add("second", batch)
 
     def _create(self, name: str, limits: CrawlLimits) -> None:
         made = self.run(self.store.create_crawl(name, limits=limits, now=self.now))
         assert (made.name, made.limits, made.state) == (name, limits, CrawlState.RUNNING)
         self.model.crawls[name] = ModelCrawl(name=name, limits=limits)
 
+    def _key(self, pick: int) -> str:
+        keys = [*self.domains, "mixed", "second-queue"]
+        return keys[pick % len(keys)]
+
+    def _discovery(self, place: int, shape: int) -> Discovered:
+        fields = ITEMS[shape]
+        urls = {"mixed": MIXED_URLS, "second-queue": SECOND_QUEUE_URLS}.get(fields.get("key", ""), self.urls)
+        return Discovered(**{"url": urls[place % len(urls)], **fields})
+
     @rule(crawl=crawls, batch=batches)
     def add(self, crawl: str, batch: list[tuple[int, int]]) -> None:
-        items = [discovery(*pair) for pair in batch]
+        items = [self._discovery(*pair) for pair in batch]
         answers = self.run(self.store.add(crawl, items, now=self.now))
         stripped = [AddResult(answer.outcome, answer.reason) for answer in answers]
         assert stripped == self.model.add(crawl, items, self.now)
@@ -200,9 +208,13 @@ class StoreAndModel(RuleBasedStateMachine):
                 return
         raise AssertionError(f"was never offered: {judge.overlooked()}")
 
-    @rule(crawl=crawls, slots=st.integers(1, 5), jump=jumps)
-    def lease_simply(self, crawl: str, slots: int, jump: int) -> None:
-        self.lease(crawl, "ann", None, slots, None, None, jump)
+    @rule(crawl=st.sampled_from([*CRAWLS, None]), run_id=st.sampled_from(RUNS), slots=st.integers(1, 5), jump=jumps)
+    def lease_simply(self, crawl: str | None, run_id: str | None, slots: int, jump: int) -> None:
+        self.lease(crawl, "ann", run_id, slots, None, None, jump)
+
+    @rule(crawl=crawls, run_id=st.sampled_from(RUNS))
+    def lease_at_once(self, crawl: str, run_id: str | None) -> None:
+        self.lease(crawl, "ann", run_id, 5, None, None, 0)
 
     @rule(pick=picks)
     def lease_again(self, pick: int) -> None:
@@ -220,14 +232,28 @@ class StoreAndModel(RuleBasedStateMachine):
             return None
         judge = reference_lease.LeaseJudge(self.model, request, self.now)
         judge.take_over(grant)
+        for task in judge.robots_in_doubt():
+            self._settle_robots(task)
         self.tokens += [lease.token for lease in grant.leases]
         return judge if len(grant.leases) < request.slots else None
 
+    def _settle_robots(self, asker: ModelTask) -> None:
+        """Follow the store where it may or may not have called for a robots.txt."""
+        url = reference_lease.robots_url(asker)
+        found = self.run(self.store.find_task(asker.crawl, url, asker.key))
+        known = self.model.crawls[asker.crawl].tasks.get((asker.key, url))
+        if found is not None and found.kind is Kind.ROBOTS and (known is None or known.state is not found.state):
+            made = self.model.call_for_robots(
+                self.model.crawls[asker.crawl], asker.key, url, asker.domain, self.now
+            )
+            made.passed_over_until, made.was_passed_over = self.now + reference_lease.PATIENCE_MS, True
+
     def _token(self, pick: int) -> Token:
-        """Choose a token: mostly a recent one, now and then one that never was."""
-        if pick == 10 or not self.tokens:
+        """Choose a token: mostly one in use, else one of old, now and then one that never was."""
+        tokens = list(self.model.leases) if pick < 8 else self.tokens
+        if pick == 10 or not tokens:
             return Token("ab" * 16)
-        return Token("nonsense") if pick == 11 else self.tokens[-1 - pick % len(self.tokens)]
+        return Token("nonsense") if pick == 11 else tokens[pick % len(tokens)]
 
     @rule(chosen=st.lists(picks, min_size=1, max_size=4), lease_ms=st.sampled_from([None, 1_000, 90_000]), jump=jumps)
     def renew(self, chosen: list[int], lease_ms: int | None, jump: int) -> None:
@@ -243,7 +269,7 @@ class StoreAndModel(RuleBasedStateMachine):
         for pick, outcome, places in chosen:
             fields = OUTCOMES[outcome]
             fetch = Fetch(http_status=200) if fields["outcome"] is Outcome.DONE else Fetch(http_status=500)
-            links = [discovery(place, (place + pick) % len(ITEMS)) for place in places]
+            links = [self._discovery(place, (place + pick) % len(ITEMS)) for place in places]
             said.append(Report(**{"token": self._token(pick), "fetch": fetch, "links": links, **fields}))
         answers = self.run(self.store.report(said, now=self.now))
         stripped = [
@@ -254,6 +280,10 @@ class StoreAndModel(RuleBasedStateMachine):
     @rule(chosen=reports, jump=jumps)
     def report_more(self, chosen: list[tuple[int, int, list[int]]], jump: int) -> None:
         self.report(chosen, jump)
+
+    @rule(chosen=reports)
+    def report_at_once(self, chosen: list[tuple[int, int, list[int]]]) -> None:
+        self.report(chosen, 0)
 
     @rule(most=st.sampled_from([1, 1_000]), jump=jumps)
     def reap(self, most: int, jump: int) -> None:
@@ -274,7 +304,7 @@ class StoreAndModel(RuleBasedStateMachine):
         assert len(released) == len(set(released))
         assert set(released) == reference_report.release(self.model, tokens, worker, self.now)
 
-    @rule(crawl=crawls, limits=st.sampled_from(LIMITS), promotes=st.booleans())
+    @rule(crawl=crawls, limits=limits, promotes=st.booleans())
     def set_limits(self, crawl: str, limits: CrawlLimits, promotes: bool) -> None:
         assert self.run(self.store.set_crawl_limits(crawl, limits)).limits == limits
         self.model.crawls[crawl].limits = limits
@@ -295,47 +325,56 @@ class StoreAndModel(RuleBasedStateMachine):
 
     @rule(
         crawl=crawls,
-        key=keys,
+        pick=picks,
         delay_ms=st.sampled_from([None, 0, 700]),
         blocked=spans,
         page_limit=st.sampled_from([None, None, 0, 1, 2]),
         priority=st.sampled_from([None, None, 0, 1, 1_000, -3]),
     )
     def configure_queue(
-        self, crawl: str, key: str, delay_ms: int | None, blocked: int | None, page_limit: int | None, priority: int | None
+        self, crawl: str, pick: int, delay_ms: int | None, blocked: int | None, page_limit: int | None, priority: int | None
     ) -> None:
         overrides = QueueSettings(
             delay_ms=delay_ms, blocked_until=self.now + blocked if blocked else None, page_limit=page_limit,
             priority=priority,
         )  # fmt: skip
-        self.run(self.store.configure_queue(crawl, key, overrides, now=self.now))
-        self.model.configure_queue(self.model.crawls[crawl], key, overrides)
+        self.run(self.store.configure_queue(crawl, self._key(pick), overrides, now=self.now))
+        self.model.configure_queue(self.model.crawls[crawl], self._key(pick), overrides)
 
     @rule(
-        domain=domains,
+        pick=picks,
         delay_ms=st.sampled_from([None, 0, 1_500]),
         concurrency=st.sampled_from([None, 1, 3]),
         blocked=spans,
         band=st.sampled_from([None, None, 2, 8, 12]),
     )
     def configure_gate(
-        self, domain: str, delay_ms: int | None, concurrency: int | None, blocked: int | None, band: int | None
+        self, pick: int, delay_ms: int | None, concurrency: int | None, blocked: int | None, band: int | None
     ) -> None:
+        domain = self.domains[pick % len(self.domains)]
         blocked_until = None if blocked is None else self.now + blocked if blocked else 0
         wanted = GateSettings(delay_ms=delay_ms, concurrency=concurrency, blocked_until=blocked_until, band=band)
         gate = self.run(self.store.configure_gate(domain, wanted, now=self.now))
         self.model.configure_gate(domain, wanted)
         assert gate == self.model.gates[domain].as_record(domain, gate.robots_version)
 
-    @rule(crawl=crawls, key=keys)
-    def delete_queue(self, crawl: str, key: str) -> None:
+    @rule(crawl=crawls, what=st.sampled_from([None, "queue", *[-1, 0, 5_000, 100_000] * 2]), pick=picks, limits=limits)
+    def remove(self, crawl: str, what: str | int | None, pick: int, limits: CrawlLimits) -> None:
+        """Delete a crawl or a queue, or purge what is older than so many milliseconds."""
+        if what is None:
+            self._delete_crawl(crawl, limits)
+        elif isinstance(what, str):
+            self._delete_queue(crawl, self._key(pick))
+        else:
+            self._purge(crawl, what, self._key(pick) if pick < 6 else None)
+
+    def _delete_queue(self, crawl: str, key: str) -> None:
         removed = self.run(self.store.delete_queue(crawl, key))
         known = self.model.crawls[crawl]
         assert removed == self.model.remove(known, known.queue_tasks(key))
         known.queues.pop(key, None)
 
-    @rule(crawl=crawls, limits=st.sampled_from(LIMITS))
-    def delete_crawl_and_create_it_again(self, crawl: str, limits: CrawlLimits) -> None:
+    def _delete_crawl(self, crawl: str, limits: CrawlLimits) -> None:
         removed = self.run(self.store.delete_crawl(crawl))
         known = self.model.crawls.pop(crawl)
         assert removed == self.model.remove(known, list(known.tasks.values()))
@@ -343,8 +382,7 @@ class StoreAndModel(RuleBasedStateMachine):
             self.run(self.store.add(crawl, [Discovered(url=URLS[0])], now=self.now))
         self._create(crawl, limits)
 
-    @rule(crawl=crawls, age=st.sampled_from([-1, 0, 5_000, 100_000]), key=st.sampled_from([None, None, *KEYS]))
-    def purge(self, crawl: str, age: int, key: str | None) -> None:
+    def _purge(self, crawl: str, age: int, key: str | None) -> None:
         removed = self.run(self.store.purge(crawl, before=self.now - age, key=key))
         known = self.model.crawls[crawl]
         old = [
@@ -354,46 +392,51 @@ class StoreAndModel(RuleBasedStateMachine):
         ]
         assert removed == self.model.remove(known, old)
 
-    @rule(crawl=crawls, place=st.integers(0, len(URLS) - 1), key=st.sampled_from([None, None, "mixed", "second-queue"]))
-    def find(self, crawl: str, place: int, key: str | None) -> None:
-        found = self.run(self.store.find_task(crawl, URLS[place] + "#found", key))
-        where = locate(URLS[place])
-        self._check_task(self.model.crawls[crawl].tasks.get((key or where.domain, where.url)), found)
-
     @rule(
         crawl=crawls,
+        place=st.integers(0, len(URLS) - 1),
+        key=st.sampled_from([None, None, "mixed", "second-queue"]),
         which=st.sampled_from([*KEYS, *Kind, "/1", None]),
         state=st.sampled_from([None, *TaskState]),
         limit=st.integers(1, 7),
     )
-    def browse(self, crawl: str, which: str | Kind | None, state: TaskState | None, limit: int) -> None:
+    def look(
+        self, crawl: str, place: int, key: str | None, which: str | Kind | None, state: TaskState | None, limit: int
+    ) -> None:
+        """Find one task and list some."""
+        where = locate(URLS[place])
+        found = self.run(self.store.find_task(crawl, URLS[place] + "#found", key))
+        self._check_task(self.model.crawls[crawl].tasks.get((key or where.domain, where.url)), found)
         chosen = _filter(which, state)
-        listed = self._list(crawl, chosen, limit)
-        assert {(task.key, task.url) for task in listed} == {
-            (task.key, task.url) for task in self._matching(crawl, chosen)
-        }
+        listed = {(task.key, task.url) for task in self._list(crawl, chosen, limit)}
+        assert listed == {(task.key, task.url) for task in self._matching(crawl, chosen)}
 
     # --------------------------------------------------------- comparisons
 
     @invariant()
-    def everything_agrees(self) -> None:
+    def counts_agree(self) -> None:
+        """Compare the queues of one crawl after each operation, and everything after every so many."""
         if not self.model.crawls:
             return
         self.operations += 1
-        for crawl in CRAWLS:
-            self._check_counts(crawl)
+        self._check_queues(CRAWLS[self.operations % 2])
         if self.operations % FULL_CHECK_EVERY == 0:
             for crawl in CRAWLS:
-                self._check_tasks(crawl)
-                self._check_artifacts(crawl)
-            for domain in DOMAINS:
+                self._check_crawl(crawl)
+            for domain in self.model.gates:
                 self._check_gate(domain)
 
-    def _check_counts(self, crawl: str) -> None:
-        known = self.model.crawls[crawl]
+    def _check_crawl(self, crawl: str) -> None:
+        assert self.run(self.store.counts(crawl)) == self.model.counts(crawl)
         by_kind = self.run(self.store.counts_by_kind(crawl))
         for kind in Kind:
             assert by_kind.get(kind, Counts()) == self.model.counts(crawl, kind=kind), kind
+        self._check_queues(crawl)
+        self._check_tasks(crawl)
+        self._check_artifacts(crawl)
+
+    def _check_queues(self, crawl: str) -> None:
+        known = self.model.crawls[crawl]
         queues = self.run(self.store.list_queues(crawl))
         assert [queue.key for queue in queues] == sorted(known.queues)
         for queue in queues:
@@ -412,7 +455,6 @@ class StoreAndModel(RuleBasedStateMachine):
         assert len(listed) == len(known)
         for task in listed:
             self._check_task(known.get((task.key, task.url)), task)
-        assert self.run(self.store.counts(crawl)) == self.model.counts(crawl)
 
     def _check_task(self, known: ModelTask | None, task: Task | None) -> None:
         if known is None or task is None:
@@ -440,14 +482,12 @@ class StoreAndModel(RuleBasedStateMachine):
 
     def _check_gate(self, domain: str) -> None:
         gate = self.run(self.store.get_gate(domain))
-        known = self.model.gates.get(domain)
-        if known is None or gate is None:
-            assert known is None
-            assert gate is None
-            return
-        robots = self.run(self.store.robots_text(domain))
-        assert (None if robots is None else robots[1]) == known.robots_text
-        assert gate == known.as_record(domain, None if robots is None else robots[0])
+        known = self.model.gates[domain]
+        assert gate is not None
+        assert gate == known.as_record(domain, gate.robots_version)
+        assert (gate.robots_version is None) == (known.robots_text is None)
+        if gate.robots_version is not None:
+            assert self.run(self.store.robots_text(domain)) == (gate.robots_version, known.robots_text)
 
     def _matching(self, crawl: str, which: TaskFilter) -> list[ModelTask]:
         return [
@@ -486,22 +526,13 @@ def test_a_store_does_what_the_model_does(backend: Backend) -> None:
     dsn = backend.create()
     with asyncio.Runner() as runner:
         stores = runner.run(open_store(dsn, SHORT_LIVED))
-        machine = type(
-            "StoreAndModel",
-            (StoreAndModel,),
-            {"loop": runner.get_loop(), "store": stores.urls, "backend": backend, "dsn": dsn, "completed": 0},
-        )
+        machine = type("StoreAndModel", (StoreAndModel,), {})
+        machine.loop, machine.store, machine.backend, machine.dsn = runner.get_loop(), stores.urls, backend, dsn
         try:
-            run_state_machine_as_test(
-                cast(Any, machine),
-                settings=settings(
-                    max_examples=SEQUENCES,
-                    stateful_step_count=OPERATIONS,
-                    derandomize=True,
-                    deadline=None,
-                    suppress_health_check=list(HealthCheck),
-                ),
-            )
+            # Some sequences end early, for Hypothesis also tries shorter ones: they do not count.
+            for number in range(2 * SEQUENCES // CHUNK):
+                if machine.completed < SEQUENCES:
+                    run_state_machine_as_test(seed(number)(machine), settings=REPRODUCIBLE)
         finally:
             runner.run(stores.close())
     backend.drop(dsn)

@@ -1,6 +1,7 @@
 """Opening a store: it must be there, be ours, and have the schema that this program speaks."""
 
 import asyncio
+import shlex
 import sqlite3
 from pathlib import Path
 
@@ -38,9 +39,9 @@ def _prepare_sqlite(dsn: SqliteDsn) -> None:
     path = Path(dsn.path)
     if path.is_dir():
         raise StoreError(f"{dsn.shown} is a folder; name a file in it")
-    if not path.exists() or path.stat().st_size == 0:
+    if not path.exists() or _is_empty(dsn):
         try:
-            migrate.upgrade(f"sqlite:///{dsn.path}")
+            migrate.upgrade(dsn.url)
         except OSError as error:
             raise StoreError(f"cannot create {dsn.shown}: {error.strerror}") from error
     with translated_sqlite_errors(dsn):
@@ -53,6 +54,16 @@ def _prepare_sqlite(dsn: SqliteDsn) -> None:
         finally:
             connection.close()
     _check_version(None if version is None else version[0], dsn)
+
+
+def _is_empty(dsn: SqliteDsn) -> bool:
+    """Tell whether nothing was ever committed to a file, whatever its length: its creation may have been cut off."""
+    with translated_sqlite_errors(dsn):
+        connection = connect(dsn)
+        try:
+            return connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+        finally:
+            connection.close()
 
 
 async def _check_postgres(dsn: PostgresDsn) -> None:
@@ -85,4 +96,4 @@ def _check_version(version: str | None, dsn: Dsn) -> None:
 
 
 def _argument(dsn: Dsn) -> str:
-    return f"sqlite:///{dsn.path}" if isinstance(dsn, SqliteDsn) else f"'{dsn.shown}'"
+    return shlex.quote(dsn.url if isinstance(dsn, SqliteDsn) else dsn.shown)

@@ -32,7 +32,8 @@ Script = Generator[Call, list[Row], Answer]
 
 
 ROWS = "{rows}"
-"""Where SQLite, which has no arrays, writes the rows of a call into a statement as a VALUES list."""
+"""Where SQLite, which has no arrays, writes the rows of a call into a statement as a VALUES list; a statement
+without it runs once for each row."""
 
 
 class Sql(NamedTuple):

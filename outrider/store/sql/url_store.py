@@ -6,13 +6,12 @@ from functools import partial
 from typing import TypeVar
 
 from outrider.model.artifact import Artifact
-from outrider.model.errors import InvalidInput, LimitExceeded
 from outrider.model.gate import Gate, GateSettings
-from outrider.model.lease import LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token, Verdict
+from outrider.model.lease import LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
 from outrider.model.settings import Settings
 from outrider.model.task import (
     MAX_BATCH,
-    MAX_KEY_CHARACTERS,
+    NEVER,
     AddResult,
     Counts,
     Crawl,
@@ -23,20 +22,20 @@ from outrider.model.task import (
     Kind,
     Queue,
     QueueSettings,
-    Refusal,
     Task,
     TaskFilter,
     TaskPage,
 )
 from outrider.model.url import canonical_domain
-from outrider.policy.admission import admit, storable
+from outrider.policy.admission import admit
+from outrider.store.sql.control.checks import check_batch, check_name, check_number
 from outrider.store.sql.engine import Engine
 from outrider.store.sql.script import Script
-from outrider.store.sql.urls import browse, crawls, gates, overrides, upkeep
+from outrider.store.sql.urls import browse, checks, crawls, gates, overrides, upkeep
 from outrider.store.sql.urls.add import RulesChanged, add
 from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.lease import lease
-from outrider.store.sql.urls.report import problem_with, reap, release, renew, report
+from outrider.store.sql.urls.report import reap, release, renew, report
 
 Answer = TypeVar("Answer")
 
@@ -44,7 +43,6 @@ REAP_BATCH = 1_000
 PAGE = 100
 ANY_TASK = TaskFilter()
 DEFAULT_RULES = CrawlRules()
-DAY_MS = 86_400_000
 
 
 class SqlUrlStore:
@@ -86,10 +84,9 @@ class SqlUrlStore:
 
     async def add(self, crawl: str, items: Sequence[Discovered], *, now: int | None = None) -> list[AddResult]:
         """Store what is new; one answer for each item, in order."""
-        if len(items) > MAX_BATCH:
-            raise LimitExceeded(f"{len(items)} URLs in one batch, allowed are {MAX_BATCH}")
+        check_batch(items, "URLs")
         while True:
-            stored = self._crawls.get(crawl)
+            stored = self._crawls.get(crawls.nameable(crawl))
             if stored is None:
                 stored = await self._engine.read(lambda: crawls.find(crawl))
                 self._crawls[crawl] = stored
@@ -101,23 +98,24 @@ class SqlUrlStore:
 
     async def lease(self, request: LeaseRequest, *, now: int | None = None) -> LeaseGrant:
         """Hand out ready tasks, as far as politeness and limits allow."""
-        _check_lease_request(request)
-        return await self._engine.write(lambda: lease(request, now, self._settings, self._slot))
+        checked = checks.checked_request(request, self._settings)
+        return await self._engine.write(lambda: lease(checked, now, self._settings, self._slot))
 
     async def renew(
         self, tokens: Sequence[Token], *, lease_ms: int | None = None, now: int | None = None
     ) -> list[Renewal]:
         """Prolong leases that are live."""
-        length = _checked_length(lease_ms, self._settings)
-        live = [token for token in tokens if _is_token(token)]
-        _check_batch(len(tokens), "tokens")
-        answers = dict(zip(live, await self._engine.write(lambda: renew(live, now, length)), strict=True))
-        return [answers.get(token, Renewal.LEASE_LOST) for token in tokens]
+        check_batch(tokens, "tokens")
+        length = checks.check_lease_ms(lease_ms, self._settings)
+        readable = [checks.is_token(token) for token in tokens]
+        live = [token for token, is_token in zip(tokens, readable, strict=True) if is_token]
+        given = iter(await self._engine.write(lambda: renew(live, now, length)))
+        return [next(given) if is_token else Renewal.LEASE_LOST for is_token in readable]
 
     async def report(self, reports: Sequence[Report], *, now: int | None = None) -> list[ReportAnswer]:
         """End leases with what was found; one answer for each report, in order."""
-        _check_batch(len(reports), "reports")
-        answers = [_refusal(each) for each in reports]
+        check_batch(reports, "reports")
+        answers = [checks.refusal_of(each) for each in reports]
         readable = [each for each, answer in zip(reports, answers, strict=True) if answer is None]
         if readable:
             chances = [random.random() for _ in readable]
@@ -127,14 +125,17 @@ class SqlUrlStore:
 
     async def reap(self, *, most: int = REAP_BATCH, now: int | None = None) -> list[Token]:
         """Return the tasks of leases that have expired."""
+        check_number(most, "most", 1, MAX_BATCH)
         return await self._engine.write(lambda: reap(now, most, self._settings, self._slot))
 
     async def release(
         self, tokens: Sequence[Token] = (), *, worker: str | None = None, now: int | None = None
     ) -> list[Token]:
         """Give leases back uncharged: those named, or all of a worker."""
-        _check_batch(len(tokens), "tokens")
-        named = [token for token in tokens if _is_token(token)]
+        check_batch(tokens, "tokens")
+        if worker is not None:
+            check_name(worker, "worker")
+        named = [token for token in tokens if checks.is_token(token)]
         return await self._engine.write(lambda: release(named, worker, now, self._settings, self._slot))
 
     async def promote(self, crawl: str, *, now: int | None = None) -> int:
@@ -143,7 +144,7 @@ class SqlUrlStore:
 
     async def retry_failed(self, crawl: str, which: TaskFilter = ANY_TASK, *, now: int | None = None) -> int:
         """Give FAILED tasks a fresh start."""
-        _check_texts(which.key, which.url_contains)
+        checks.check_filter(which)
         return await self._in_chunks(lambda: upkeep.retry_failed(crawl, which, now, self._slot))
 
     async def _in_chunks(self, script: Callable[[], Script[int]]) -> int:
@@ -157,7 +158,8 @@ class SqlUrlStore:
 
     async def counts(self, crawl: str, key: str | None = None) -> Counts:
         """Sum up a crawl or one of its queues, exactly."""
-        _check_texts(key)
+        if key is not None:
+            checks.check_key(key)
         return await self._engine.read(lambda: browse.counts(crawl, key))
 
     async def counts_by_kind(self, crawl: str) -> dict[Kind, Counts]:
@@ -166,23 +168,26 @@ class SqlUrlStore:
 
     async def find_task(self, crawl: str, url: str, key: str | None = None) -> Task | None:
         """Find a task by any spelling of its URL."""
-        _check_texts(key)
+        if key is not None:
+            checks.check_key(key)
         return await self._engine.read(lambda: browse.find_task(crawl, url, key))
 
     async def list_tasks(
         self, crawl: str, which: TaskFilter = ANY_TASK, *, cursor: str | None = None, limit: int = PAGE
     ) -> TaskPage:
         """List tasks in an order that stays the same whatever happens to them."""
-        _check_texts(which.key, which.url_contains)
+        checks.check_filter(which)
         return await self._engine.read(lambda: browse.list_tasks(crawl, which, cursor, limit))
 
     async def list_queues(self, crawl: str, *, after: str = "", limit: int = PAGE) -> list[Queue]:
         """List queues by key."""
-        _check_texts(after)
+        checks.check_readable(after, "after")
         return await self._engine.read(lambda: browse.list_queues(crawl, after, limit))
 
     async def artifacts(self, crawl: str, *, after_id: int = 0, limit: int = PAGE) -> list[Artifact]:
         """List a crawl's artifacts in the order in which they were reported."""
+        checks.check_readable(crawl, "crawl")
+        check_number(after_id, "after_id", 0, 2**63 - 1)
         return await self._engine.read(lambda: browse.artifacts(crawl, after_id, limit))
 
     async def configure_queue(self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None) -> None:
@@ -206,7 +211,7 @@ class SqlUrlStore:
 
     async def delete_queue(self, crawl: str, key: str) -> int:
         """Remove a queue with its tasks and settings."""
-        _check_texts(key)
+        checks.check_key(key)
         return await self._engine.write(lambda: upkeep.delete_queue(crawl, key, self._slot))
 
     async def delete_crawl(self, crawl: str) -> int:
@@ -215,7 +220,9 @@ class SqlUrlStore:
 
     async def purge(self, crawl: str, *, before: int, key: str | None = None) -> int:
         """Remove tasks discovered before a time, except those in flight, chunk by chunk."""
-        _check_texts(key)
+        check_number(before, "before", 0, NEVER)
+        if key is not None:
+            checks.check_key(key)
         removed = 0
         place: tuple[str, bytes] | None = ("", b"")
         while place is not None:
@@ -226,52 +233,3 @@ class SqlUrlStore:
     async def close(self) -> None:
         """Finish what is under way and let go of the store."""
         await self._engine.close()
-
-
-def _is_token(token: object) -> bool:
-    """Tell whether a text can be a token at all; one that cannot is no live lease."""
-    if not isinstance(token, str) or len(token) != 32:
-        return False
-    try:
-        bytes.fromhex(token)
-    except ValueError:
-        return False
-    return " " not in token
-
-
-def _refusal(each: Report) -> ReportAnswer | None:
-    if not _is_token(each.token):
-        return ReportAnswer(verdict=Verdict.LEASE_LOST, refusal=Refusal.BAD_REPORT, detail="not a token")
-    return problem_with(each, MAX_BATCH)
-
-
-def _check_batch(number: int, what: str) -> None:
-    if number > MAX_BATCH:
-        raise LimitExceeded(f"{number} {what} in one batch, allowed are {MAX_BATCH}")
-
-
-def _check_texts(*texts: object) -> None:
-    for text in texts:
-        if text is not None and not (isinstance(text, str) and storable(text)):
-            raise InvalidInput(f"{text!r:.100} is not a text that a store can look for")
-
-
-def _checked_length(lease_ms: int | None, settings: Settings) -> int:
-    length = settings.crash_threshold_ms if lease_ms is None else lease_ms
-    if type(length) is not int or not 1 <= length <= DAY_MS:
-        raise InvalidInput(f"a lease lasts from 1 ms to a day ({DAY_MS} ms), not {lease_ms!r:.100}")
-    return length
-
-
-def _check_lease_request(request: LeaseRequest) -> None:
-    for field in ("worker", "request_id"):
-        text = getattr(request, field)
-        if not isinstance(text, str) or not storable(text) or not 0 < len(text) <= MAX_KEY_CHARACTERS:
-            raise InvalidInput(f"{field} has 1 to {MAX_KEY_CHARACTERS} characters, not {text!r:.100}")
-    if type(request.slots) is not int or not 1 <= request.slots <= MAX_BATCH:
-        raise InvalidInput(f"slots must be from 1 to {MAX_BATCH}, not {request.slots!r:.100}")
-    if request.lease_ms is not None and not (type(request.lease_ms) is int and 1 <= request.lease_ms <= DAY_MS):
-        raise InvalidInput(f"a lease lasts from 1 ms to a day ({DAY_MS} ms), not {request.lease_ms!r:.100}")
-    most = request.max_per_queue
-    if most is not None and (type(most) is not int or most < 1):
-        raise InvalidInput(f"max_per_queue must be at least 1, not {most!r:.100}")

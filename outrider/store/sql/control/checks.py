@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from outrider.model.domain import MAX_REASON_CODE_CHARACTERS, DomainChange
-from outrider.model.errors import InvalidInput, LimitExceeded
+from outrider.model.errors import InvalidInput, LimitExceeded, shown
 from outrider.model.job import JobRequest, UnknownJob, UnknownRun
 from outrider.model.machines import DomainStatus
 from outrider.model.task import MAX_BATCH, MAX_KEY_CHARACTERS
@@ -26,7 +26,7 @@ YEAR_MS = 366 * 24 * 3_600_000
 def check_name(name: object, what: str) -> str:
     """Check a name that people or processes go by."""
     if not isinstance(name, str) or not storable(name) or not 0 < len(name) <= MAX_KEY_CHARACTERS:
-        raise InvalidInput(f"{what} has 1 to {MAX_KEY_CHARACTERS} characters, not {name!r:.100}")
+        raise InvalidInput(f"{what} has 1 to {MAX_KEY_CHARACTERS} characters, not {shown(name)}")
     return name
 
 
@@ -35,13 +35,13 @@ def check_text(text: object, what: str, longest: int = MAX_TEXT_CHARACTERS) -> N
     if text is None:
         return
     if not isinstance(text, str) or not storable(text) or len(text) > longest:
-        raise InvalidInput(f"{what} is a text of at most {longest} characters, not {text!r:.100}")
+        raise InvalidInput(f"{what} is a text of at most {longest} characters, not {shown(text)}")
 
 
 def check_number(number: object, what: str, low: int, high: int) -> int:
     """Check a whole number within bounds, both allowed."""
     if type(number) is not int or not low <= number <= high:
-        raise InvalidInput(f"{what} must be a whole number from {low} to {high}, not {number!r:.100}")
+        raise InvalidInput(f"{what} must be a whole number from {low} to {high}, not {shown(number)}")
     return number
 
 
@@ -60,7 +60,7 @@ def check_choice(value: object, what: str, choices: type[Choice]) -> Choice:
     try:
         return choices(str(value))
     except ValueError:
-        raise InvalidInput(f"{what} must be one of {', '.join(choices)}, not {value!r:.100}") from None
+        raise InvalidInput(f"{what} must be one of {', '.join(choices)}, not {shown(value)}") from None
 
 
 def check_batch(items: Sized, what: str) -> None:
@@ -83,7 +83,7 @@ def check_uuid(text: object, what: str) -> str:
     """Check an id of ours."""
     readable = readable_uuid(text)
     if readable is None:
-        raise InvalidInput(f"{what} must be a UUID, not {text!r:.100}")
+        raise InvalidInput(f"{what} must be a UUID, not {shown(text)}")
     return readable
 
 
@@ -91,7 +91,7 @@ def check_job_id(text: object) -> str:
     """Check the id of a job; what cannot be one is an unknown job."""
     readable = readable_uuid(text)
     if readable is None:
-        raise UnknownJob(repr(text))
+        raise UnknownJob(shown(text))
     return readable
 
 
@@ -99,7 +99,7 @@ def check_run_id(text: object) -> str:
     """Check the id of a run; what cannot be one is an unknown run."""
     readable = readable_uuid(text)
     if readable is None:
-        raise UnknownRun(repr(text))
+        raise UnknownRun(shown(text))
     return readable
 
 

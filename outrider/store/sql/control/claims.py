@@ -9,7 +9,7 @@ from outrider.store.sql.control.rows import moment_of, record
 from outrider.store.sql.script import Call, Row, Script
 from outrider.store.sql.urls import crawls
 
-WAKE_BATCH = 100
+WAKE_BATCH = 50
 """How many domains that have cooled down one claim wakes at least: a bound on what a claim costs when
 very many become claimable at the same moment."""
 

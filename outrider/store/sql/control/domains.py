@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from outrider.model.domain import MAX_SOURCE_CHARACTERS, Domain, DomainChange, DomainSeed, UnknownDomain
 from outrider.model.domain_name import parent_domain
-from outrider.model.errors import ClaimLost
+from outrider.model.errors import ClaimLost, shown
 from outrider.model.identifiers import new_uuid7
 from outrider.model.job import UnknownRun
 from outrider.model.machines import DOMAIN, DomainStatus
@@ -22,7 +22,7 @@ class SeedList(NamedTuple):
     """A batch of seeds after the door."""
 
     seeds: dict[str, DomainSeed]
-    """By canonical domain; the first that names a source or rank counts."""
+    """By canonical domain, in their order; the first that names a source or rank counts."""
     results: list[str | AddResult]
     """By position: the canonical domain, or why there is none."""
 
@@ -46,12 +46,12 @@ def admit_seeds(seeds: Sequence[DomainSeed]) -> SeedList:
 def _admitted(seed: DomainSeed) -> str | AddResult:
     source, rank = seed.source, seed.seed_rank
     if source is not None and not (isinstance(source, str) and storable(source)):
-        return AddResult(Added.REJECTED, Refusal.BAD_TEXT, f"source {source!r:.100} cannot be stored")
+        return AddResult(Added.REJECTED, Refusal.BAD_TEXT, f"source {shown(source)} cannot be stored")
     if source is not None and len(source) > MAX_SOURCE_CHARACTERS:
         detail = f"source has {len(source)} characters, allowed are {MAX_SOURCE_CHARACTERS}"
         return AddResult(Added.REJECTED, Refusal.TOO_LONG, detail)
     if rank is not None and (type(rank) is not int or not 0 <= rank < 2**31):
-        return AddResult(Added.REJECTED, Refusal.BAD_PRIORITY, f"seed_rank {rank!r:.100} is not allowed")
+        return AddResult(Added.REJECTED, Refusal.BAD_PRIORITY, f"seed_rank {shown(rank)} is not allowed")
     try:
         return canonical_domain(seed.domain)
     except UrlRefused as refused:
@@ -61,13 +61,15 @@ def _admitted(seed: DomainSeed) -> str | AddResult:
 def remember(admitted: SeedList, now: int | None) -> Script[list[AddResult]]:
     """Store the domains that are new, with their gates; fill what the others lack, and nothing else."""
     moment = yield from crawls.clock(now)
-    ordered = sorted(admitted.seeds.items())
-    rows = [(domain, seed.source, seed.seed_rank) for domain, seed in ordered]
-    inserted = yield Call(
-        "insert_seeds",
-        (moment,),
-        [(new_uuid7(), domain, parent_domain(domain), *rest) for domain, *rest in rows],
-    )
+    # Ids in the order of the list: among equals, the first seeded is the first claimed.
+    ids = sorted(new_uuid7() for _ in admitted.seeds)
+    new = [
+        (each, domain, parent_domain(domain), seed.source, seed.seed_rank)
+        for each, (domain, seed) in zip(ids, admitted.seeds.items(), strict=True)
+    ]
+    new.sort(key=lambda row: row[1])
+    inserted = yield Call("insert_seeds", (moment,), new)
+    rows = [(domain, source, rank) for _, domain, _, source, rank in new]
     yield Call("fill_seeds", (), rows)
     yield Call("insert_gates", (), [(domain,) for domain, *_ in rows])
     fresh = {row[0] for row in inserted}

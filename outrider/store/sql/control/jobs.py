@@ -9,7 +9,6 @@ pending ----------> processing ----> completed, failed, cancelled, paused, pendi
 +------ retries left-+---------------+ not to go on
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -272,7 +271,5 @@ def _move(before: Job, after: Job, actor: str, note: str | None, now: int) -> Sc
 def _write_history(
     job_id: str, source: JobStatus | None, after: Job, actor: str, note: str | None, now: int
 ) -> Script[None]:
-    row: Sequence[object] = (
-        job_id, None if source is None else source.value, after.status.value, after.epoch, actor, note, now,
-    )  # fmt: skip
-    yield Call("insert_job_history", tuple(row))
+    came_from = None if source is None else source.value
+    yield Call("insert_job_history", (job_id, came_from, after.status.value, after.epoch, actor, note, now))

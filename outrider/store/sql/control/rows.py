@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from outrider.model.errors import InvalidInput
+from outrider.model.errors import InvalidInput, shown
 from outrider.model.job import MAX_JSON_BYTES
 from outrider.store.sql.script import Row
 
@@ -45,7 +45,7 @@ def record(kind: type[Record], row: Row, *, json: tuple[str, ...] = ()) -> Recor
 def as_json(value: object, what: str) -> str:
     """Write a mapping as JSON that every store can keep."""
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{what} must be a mapping, not {value!r:.100}")
+        raise InvalidInput(f"{what} must be a mapping, not {shown(value)}")
     try:
         encoded = msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:

@@ -8,10 +8,10 @@ from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
 
 CRAWL = """crawl_id, name, state, key_rule, strip_tracking, sort_query, max_depth, max_pages,
-    max_pages_per_domain, delay_ms, concurrency, robots, created_at"""
+    max_pages_per_domain, delay_ms, concurrency, robots, created_at, limited_run"""
 
 GATE = """domain, delay_ms, robots_delay_ms, concurrency, next_fetch_at, backoff_until, backoff_level,
-    backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id"""
+    backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id, quiet_until"""
 
 HELD_LEASE = """l.token, l.crawl_id, c.name, l.key, l.hash, l.domain, l.kind, l.run_id, l.attempt, l.delay_ms,
     l.gate_was, l.granted_at, l.expires_at, t.url, l.url_hash, t.depth, t.discovery_type, t.failures,
@@ -101,6 +101,10 @@ CATALOGUE: Catalogue = {
         SELECT q.crawl_id, q.key, q.domain
           FROM unnest($1::text[], $2::bigint[]) AS w (domain, opens_at)
           JOIN queues q ON q.domain = w.domain AND q.gate_opens_at > w.opens_at"""),
+    "mixed_at_limit": Sql(f"""
+        SELECT q.crawl_id, q.key FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)
+          JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key
+         WHERE q.domain IS NULL AND q.gate_opens_at >= {LIMITED}"""),
     # An adder whose tasks a lease could not see yet clears the mark that the lease left (`rest_queues`).
     "wake_queues": Sql(f"""
         WITH locked AS (
@@ -116,6 +120,9 @@ CATALOGUE: Catalogue = {
                drained_xid = CASE WHEN locked.due_at < {NEVER} THEN NULL ELSE q.drained_xid END,
                domain = CASE WHEN NOT locked.renamed OR q.domain = locked.domain THEN q.domain
                              WHEN q.domain = '' THEN locked.domain END,
+               band = CASE WHEN locked.renamed AND q.domain = '' AND q.priority IS NULL
+                           THEN coalesce((SELECT g.band FROM gates g WHERE g.domain = locked.domain), q.band)
+                           ELSE q.band END,
                gate_opens_at = LEAST(q.gate_opens_at, locked.opens_at)
           FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
     "add_counts": Sql("""
@@ -146,11 +153,14 @@ CATALOGUE: Catalogue = {
          WHERE l.worker = $1 AND l.request_id = $2 AND l.expires_at > $3 ORDER BY l.token"""),
     "ready_crawls": Sql(f"""
         SELECT {CRAWL} FROM crawls c
-         WHERE c.state = 'running' AND EXISTS (
-            SELECT FROM generate_series(0, 15) AS b (band)
-             WHERE EXISTS (SELECT FROM queues q
-                            WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.ready_at <= $1))
+         WHERE c.state = 'running' AND (
+            (c.max_pages_per_domain IS NOT NULL AND c.limited_run IS DISTINCT FROM $2)
+            OR EXISTS (
+                SELECT FROM generate_series(0, 15) AS b (band)
+                 WHERE EXISTS (SELECT FROM queues q
+                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.ready_at <= $1)))
          ORDER BY c.turn, c.crawl_id LIMIT 64 FOR KEY SHARE"""),
+    "set_limited_run": Sql("UPDATE crawls SET limited_run = $2 WHERE crawl_id = $1"),
     "lock_crawl_limits": Sql("""
         SELECT crawl_id FROM crawls WHERE crawl_id = ANY ($1::int[]) ORDER BY crawl_id FOR NO KEY UPDATE"""),
     "pages_of_crawl": Sql("""
@@ -242,11 +252,12 @@ CATALOGUE: Catalogue = {
         UPDATE gates g
            SET next_fetch_at = w.next_fetch_at, backoff_until = w.backoff_until, backoff_level = w.backoff_level,
                backoff_began_at = w.backoff_began_at, robots_delay_ms = w.robots_delay_ms,
-               robots_version = w.robots_version, robots_expires_at = w.robots_expires_at
+               robots_version = w.robots_version, robots_expires_at = w.robots_expires_at,
+               quiet_until = w.quiet_until
           FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::int[], $5::bigint[], $6::bigint[], $7::text[],
-                      $8::bigint[])
+                      $8::bigint[], $9::bigint[])
             AS w (domain, next_fetch_at, backoff_until, backoff_level, backoff_began_at, robots_delay_ms,
-                  robots_version, robots_expires_at)
+                  robots_version, robots_expires_at, quiet_until)
          WHERE g.domain = w.domain"""),
     "move_queues": Sql("""
         UPDATE queues q
@@ -304,11 +315,12 @@ CATALOGUE: Catalogue = {
             SELECT crawl_id FROM leases WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2) AS expired)
          ORDER BY crawl_id FOR KEY SHARE"""),
     "lock_expired_leases": Sql(f"""
-        SELECT {HELD_LEASE} FROM leases l
+        WITH l AS (
+            SELECT * FROM leases WHERE expires_at <= $1 AND crawl_id = ANY ($3::int[])
+             ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+        SELECT {HELD_LEASE} FROM l
           JOIN crawls c ON c.crawl_id = l.crawl_id
-          JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
-         WHERE l.expires_at <= $1 AND l.crawl_id = ANY ($3::int[])
-         ORDER BY l.expires_at LIMIT $2 FOR UPDATE OF l SKIP LOCKED"""),
+          JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash"""),
     "lock_lease_tokens": Sql("""
         SELECT token FROM leases WHERE token = ANY ($1::bytea[]) ORDER BY token FOR NO KEY UPDATE"""),
     "renew_leases": Sql("""

@@ -61,6 +61,19 @@ def connect(dsn: SqliteDsn, *, lock_wait_s: float = LOCK_WAIT_S) -> sqlite3.Conn
     )
 
 
+def _execute_patiently(connection: sqlite3.Connection, pragma: str, lock_wait_s: float) -> None:
+    """Wait for other processes also where SQLite does not: while the log is turned on for the first time."""
+    until = time.monotonic() + lock_wait_s
+    while True:
+        try:
+            connection.execute(pragma)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(0.005)
+
+
 def run(connection: sqlite3.Connection, catalogue: Catalogue, script: Script[Answer]) -> Answer:
     """Run a script to its end, statement by statement."""
     try:
@@ -82,6 +95,10 @@ def _execute(connection: sqlite3.Connection, catalogue: Catalogue, call: Call) -
     if rows is None:
         return connection.execute(text, values).fetchall()
     answers: list[Row] = []
+    if ROWS not in text:
+        for row in rows:
+            answers += connection.execute(text, (*values, *row))
+        return answers
     start = 0
     for size in _chunks(len(rows)):
         chunk = rows[start : start + size]
@@ -141,7 +158,7 @@ class SqliteEngine:
         try:
             connection = connect(self._dsn, lock_wait_s=self._lock_wait_s)
             for pragma in (*PRAGMAS, *checkpoint.PRAGMAS):
-                connection.execute(pragma)
+                _execute_patiently(connection, pragma, self._lock_wait_s)
         except sqlite3.Error as error:
             raise translated(error, self._dsn) from error
         self._connections.append(connection)
@@ -190,6 +207,9 @@ class SqliteEngine:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as error:
+                # Those who wait behind would only wait as long again, one after the other.
+                while behind := self._next_if_waiting():
+                    waiting += behind
                 for request in waiting:
                     _settle(request, error=translated(error, self._dsn))
                 return

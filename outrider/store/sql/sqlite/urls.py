@@ -45,7 +45,7 @@ CATALOGUE: Catalogue = {
         SELECT DISTINCT {CRAWL} FROM crawls
          WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token IN (VALUES {{rows}})) ORDER BY crawl_id"""),
     "wake_limited": Sql(f"""
-        UPDATE queues SET gate_opens_at = 0
+        UPDATE queues INDEXED BY queues_ready SET gate_opens_at = 0
          WHERE crawl_id = ?1 AND band IN {BANDS} AND ready_at = {LIMITED}"""),
     # ------------------------------------------------------------------- add
     "queue_domains": Sql("""
@@ -81,10 +81,16 @@ CATALOGUE: Catalogue = {
         WITH w (domain, opens_at) AS (VALUES {rows})
         SELECT q.crawl_id, q.key, q.domain
           FROM w CROSS JOIN queues q ON q.domain = w.domain AND q.gate_opens_at > w.opens_at"""),
+    "mixed_at_limit": Sql(f"""
+        WITH w (crawl_id, key) AS (VALUES {{rows}})
+        SELECT q.crawl_id, q.key FROM w CROSS JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key
+         WHERE q.domain IS NULL AND q.gate_opens_at >= {LIMITED}"""),
     "wake_queues": Sql("""
         WITH w (crawl_id, key, due_at, renamed, domain, opens_at) AS (VALUES {rows})
         UPDATE queues AS q
            SET tasks_due_at = min(q.tasks_due_at, w.due_at), domain = iif(w.renamed, w.domain, q.domain),
+               band = iif(w.renamed AND q.domain = '' AND q.priority IS NULL,
+                          coalesce((SELECT g.band FROM gates g WHERE g.domain = w.domain), q.band), q.band),
                gate_opens_at = min(q.gate_opens_at, coalesce(w.opens_at, q.gate_opens_at))
           FROM w
          WHERE q.crawl_id = w.crawl_id AND q.key = w.key
@@ -114,10 +120,13 @@ CATALOGUE: Catalogue = {
          WHERE l.worker = ?1 AND l.request_id = ?2 AND l.expires_at > ?3 ORDER BY l.token"""),
     "ready_crawls": Sql(f"""
         SELECT {CRAWL} FROM crawls c
-         WHERE c.state = 'running' AND EXISTS (
-            SELECT 1 FROM {BANDS} b CROSS JOIN queues q
-             WHERE q.crawl_id = c.crawl_id AND q.band = b.column1 AND q.ready_at <= ?1)
+         WHERE c.state = 'running' AND (
+            (c.max_pages_per_domain IS NOT NULL AND c.limited_run IS NOT ?2)
+            OR EXISTS (
+                SELECT 1 FROM {BANDS} b CROSS JOIN queues q
+                 WHERE q.crawl_id = c.crawl_id AND q.band = b.column1 AND q.ready_at <= ?1))
          ORDER BY c.turn, c.crawl_id LIMIT 64"""),
+    "set_limited_run": Sql("UPDATE crawls SET limited_run = ?2 WHERE crawl_id = ?1"),
     "lock_crawl_limits": NOTHING,
     "pages_of_crawl": Sql("""
         SELECT coalesce(sum(completed + assigned), 0) FROM counts
@@ -150,10 +159,10 @@ CATALOGUE: Catalogue = {
     "wake_delayed": Sql("""
         WITH w (key) AS (VALUES {rows})
         UPDATE tasks AS t SET delayed = 0
-          FROM (SELECT d.key, d.hash FROM w CROSS JOIN tasks d
+          FROM (SELECT d.crawl_id, d.key, d.hash FROM w CROSS JOIN tasks d
                  WHERE d.crawl_id = ?1 AND d.key = w.key AND d.state = 1 AND d.delayed = 1 AND d.due_at <= ?2
                  ORDER BY d.due_at LIMIT 1000) AS due
-         WHERE t.crawl_id = ?1 AND t.key = due.key AND t.hash = due.hash"""),
+         WHERE t.crawl_id = due.crawl_id AND t.key = due.key AND t.hash = due.hash"""),
     "ready_tasks": Sql("""
         WITH w (key) AS (VALUES {rows})
         SELECT t.key, t.hash, t.url, t.kind, t.priority, t.depth, t.attempt_count, t.discovery_type,
@@ -192,11 +201,12 @@ CATALOGUE: Catalogue = {
         RETURNING hash"""),
     "update_gates": Sql("""
         WITH w (domain, next_fetch_at, backoff_until, backoff_level, backoff_began_at, robots_delay_ms,
-                robots_version, robots_expires_at) AS (VALUES {rows})
+                robots_version, robots_expires_at, quiet_until) AS (VALUES {rows})
         UPDATE gates AS g
            SET next_fetch_at = w.next_fetch_at, backoff_until = w.backoff_until, backoff_level = w.backoff_level,
                backoff_began_at = w.backoff_began_at, robots_delay_ms = w.robots_delay_ms,
-               robots_version = w.robots_version, robots_expires_at = w.robots_expires_at
+               robots_version = w.robots_version, robots_expires_at = w.robots_expires_at,
+               quiet_until = w.quiet_until
           FROM w WHERE g.domain = w.domain"""),
     "move_queues": Sql("""
         WITH w (key, opens_at, served) AS (VALUES {rows})
@@ -205,7 +215,8 @@ CATALOGUE: Catalogue = {
     "rest_queues": Sql(f"""
         WITH w (key) AS (VALUES {{rows}})
         UPDATE queues AS q SET tasks_due_at = iif(
-            EXISTS (SELECT 1 FROM tasks t WHERE t.crawl_id = ?1 AND t.key = q.key AND t.state = 1 AND t.delayed = 0),
+            EXISTS (SELECT 1 FROM tasks t INDEXED BY tasks_ready
+                     WHERE t.crawl_id = ?1 AND t.key = q.key AND t.state = 1 AND t.delayed = 0),
             min(q.tasks_due_at, ?2),
             coalesce((SELECT t.due_at FROM tasks t
                        WHERE t.crawl_id = ?1 AND t.key = q.key AND t.state = 1 AND t.delayed = 1
@@ -223,14 +234,13 @@ CATALOGUE: Catalogue = {
     "crawls_of_worker": Sql("SELECT DISTINCT crawl_id FROM leases WHERE worker = ?1"),
     "lock_leases_of_worker": Sql(f"""
         SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES}
-         WHERE l.worker = ?1 AND l.crawl_id IN (SELECT value FROM json_each(?2)) ORDER BY l.token"""),
+         WHERE l.worker = ?1 AND ?2 IS NOT NULL ORDER BY l.token"""),
     "crawls_of_expired_leases": Sql("""
         SELECT DISTINCT crawl_id FROM (
             SELECT crawl_id FROM leases WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)"""),
     "lock_expired_leases": Sql(f"""
         SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES}
-         WHERE l.expires_at <= ?1 AND l.crawl_id IN (SELECT value FROM json_each(?3))
-         ORDER BY l.expires_at LIMIT ?2"""),
+         WHERE l.expires_at <= ?1 AND ?3 IS NOT NULL ORDER BY l.expires_at LIMIT ?2"""),
     "lock_lease_tokens": NOTHING,
     "renew_leases": Sql("""
         UPDATE leases SET last_heartbeat = ?1, expires_at = ?2
@@ -275,25 +285,25 @@ CATALOGUE: Catalogue = {
                            THEN coalesce((SELECT g.band FROM gates g WHERE g.domain = queues.domain), excluded.band)
                            ELSE excluded.band END"""),
     "promote_tasks": Sql("""
-        UPDATE tasks SET state = 1, delayed = 1, due_at = max(due_at, ?3)
-         WHERE (crawl_id, key, hash) IN (
-            SELECT crawl_id, key, hash FROM tasks
-             WHERE crawl_id = ?1 AND state = 0 AND depth <= ?2 ORDER BY depth LIMIT ?4)
+        UPDATE tasks AS t SET state = 1, delayed = 1, due_at = max(t.due_at, ?3)
+          FROM (SELECT crawl_id, key, hash FROM tasks
+                 WHERE crawl_id = ?1 AND state = 0 AND depth <= ?2 ORDER BY depth LIMIT ?4) AS chosen
+         WHERE t.crawl_id = chosen.crawl_id AND t.key = chosen.key AND t.hash = chosen.hash
         RETURNING key, kind, url"""),
     "retry_tasks": Sql("""
-        UPDATE tasks SET state = 1, delayed = 1, due_at = ?5, failures = 0, deferrals = 0, expiries = 0
-         WHERE (crawl_id, key, hash) IN (
-            SELECT crawl_id, key, hash FROM tasks
-             WHERE crawl_id = ?1 AND state = 4 AND (?2 IS NULL OR key = ?2) AND (?3 IS NULL OR kind = ?3)
-               AND (?4 IS NULL OR instr(url, ?4) > 0) LIMIT ?6)
+        UPDATE tasks AS t SET state = 1, delayed = 1, due_at = ?5, failures = 0, deferrals = 0, expiries = 0
+          FROM (SELECT crawl_id, key, hash FROM tasks INDEXED BY tasks_failed
+                 WHERE crawl_id = ?1 AND state = 4 AND (?2 IS NULL OR key = ?2) AND (?3 IS NULL OR kind = ?3)
+                   AND (?4 IS NULL OR instr(url, ?4) > 0) LIMIT ?6) AS chosen
+         WHERE t.crawl_id = chosen.crawl_id AND t.key = chosen.key AND t.hash = chosen.hash
         RETURNING key, kind, url"""),
     "tasks_in_order": Sql("""
         SELECT key, hash, url, state, kind, discovered_at FROM tasks
          WHERE crawl_id = ?1 AND (?2 IS NULL OR key = ?2) AND (key, hash) > (?3, ?4)
          ORDER BY key, hash LIMIT ?5"""),
-    "delete_tasks": Sql("""
-        DELETE FROM tasks WHERE crawl_id = ?1 AND (key, hash) IN (VALUES {rows}) RETURNING hash"""),
-    "delete_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = ?1 AND (key, hash) IN (VALUES {rows})"),
+    # Row by row: with a list of pairs, SQLite would go through the whole crawl.
+    "delete_tasks": Sql("DELETE FROM tasks WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3 RETURNING hash"),
+    "delete_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3"),
     "queue_totals": Sql("""
         SELECT kind, sum(discovered), sum(pending), sum(assigned), sum(completed), sum(failed)
           FROM counts WHERE crawl_id = ?1 AND key = ?2 GROUP BY kind"""),

@@ -6,7 +6,7 @@ import binascii
 import msgspec
 
 from outrider.model.artifact import Artifact, Fetch
-from outrider.model.errors import InvalidInput
+from outrider.model.errors import InvalidInput, shown
 from outrider.model.machines import TaskState
 from outrider.model.task import (
     MAX_BATCH,
@@ -20,7 +20,7 @@ from outrider.model.task import (
     TaskPage,
 )
 from outrider.model.url import locate, url_hash
-from outrider.policy.admission import key_for
+from outrider.policy.admission import key_for, storable
 from outrider.store.sql.script import Call, Row, Script
 from outrider.store.sql.urls import crawls
 from outrider.store.sql.urls.add import MAX_PROBES
@@ -30,7 +30,7 @@ from outrider.store.sql.urls.counting import NUMBER, STATES
 def check_page_size(limit: int) -> int:
     """Refuse a page that is empty or larger than a batch may be."""
     if type(limit) is not int or not 1 <= limit <= MAX_BATCH:
-        raise InvalidInput(f"a page has 1 to {MAX_BATCH} rows, not {limit!r:.100}")
+        raise InvalidInput(f"a page has 1 to {MAX_BATCH} rows, not {shown(limit)}")
     return limit
 
 
@@ -45,11 +45,12 @@ def decoded_cursor(cursor: str | None) -> tuple[str, bytes]:
         return "", b""
     try:
         raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-        if len(raw) < 16:
+        key = raw[16:].decode()
+        if not key or not storable(key):
             raise ValueError
-        return raw[16:].decode(), raw[:16]
-    except (ValueError, binascii.Error) as error:
-        raise InvalidInput(f"{cursor!r:.100} is not a cursor that a listing gave out") from error
+    except (AttributeError, ValueError, binascii.Error) as error:
+        raise InvalidInput(f"{shown(cursor)} is not a cursor that a listing gave out") from error
+    return key, raw[:16]
 
 
 def decoded_task(crawl: str, row: Row) -> Task:

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from outrider.model.errors import CrawlConflict, InvalidInput, UnknownCrawl
+from outrider.model.errors import CrawlConflict, InvalidInput, UnknownCrawl, shown
 from outrider.model.task import MAX_KEY_CHARACTERS, Crawl, CrawlLimits, CrawlRules, CrawlState, KeyRule
 from outrider.policy.admission import storable
+from outrider.store.sql.control.checks import check_choice
 from outrider.store.sql.script import Call, Row, Script
 
 
@@ -15,6 +16,8 @@ class StoredCrawl(NamedTuple):
 
     crawl_id: int
     crawl: Crawl
+    limited_run: str | None
+    """Whose budgets the queues stand at that have used up a limit; see `lease`."""
 
 
 def decoded(row: Row) -> StoredCrawl:
@@ -35,6 +38,7 @@ def decoded(row: Row) -> StoredCrawl:
             ),
             created_at=row[12],
         ),
+        None if row[13] is None else str(row[13]),
     )
 
 
@@ -52,7 +56,8 @@ def create(name: str, rules: CrawlRules, limits: CrawlLimits | None, now: int | 
     Limits are set where they are given; an existing crawl keeps its own where they are not.
     """
     if not isinstance(name, str) or not storable(name) or not 0 < len(name) <= MAX_KEY_CHARACTERS:
-        raise InvalidInput(f"a crawl's name has 1 to {MAX_KEY_CHARACTERS} characters, not {name!r:.300}")
+        raise InvalidInput(f"a crawl's name has 1 to {MAX_KEY_CHARACTERS} characters, not {shown(name)}")
+    check_rules(rules)
     chosen = check_limits(limits or CrawlLimits())
     moment = yield from clock(now)
     made = yield Call(
@@ -75,20 +80,38 @@ def create(name: str, rules: CrawlRules, limits: CrawlLimits | None, now: int | 
     return (yield from set_limits(name, limits))
 
 
+def check_rules(rules: CrawlRules) -> None:
+    """Refuse rules that are none."""
+    if not isinstance(rules.key_rule, KeyRule):
+        raise InvalidInput(f"key_rule must be one of {', '.join(KeyRule)}, not {shown(rules.key_rule)}")
+    for field in ("strip_tracking", "sort_query"):
+        if type(getattr(rules, field)) is not bool:
+            raise InvalidInput(f"{field} must be true or false, not {shown(getattr(rules, field))}")
+
+
 def check_limits(limits: CrawlLimits) -> CrawlLimits:
     """Refuse limits that no crawl could run with."""
     for field in ("max_depth", "max_pages", "max_pages_per_domain", "delay_ms"):
         value = getattr(limits, field)
         if value is not None and (type(value) is not int or not 0 <= value < 2**31):
-            raise InvalidInput(f"{field} must be a whole number from 0 to {2**31 - 1}, not {value!r:.100}")
+            raise InvalidInput(f"{field} must be a whole number from 0 to {2**31 - 1}, not {shown(value)}")
     if type(limits.concurrency) is not int or not 1 <= limits.concurrency < 2**31:
-        raise InvalidInput(f"concurrency must be a whole number from 1, not {limits.concurrency!r:.100}")
+        raise InvalidInput(f"concurrency must be a whole number from 1, not {shown(limits.concurrency)}")
+    if type(limits.robots) is not bool:
+        raise InvalidInput(f"robots must be true or false, not {shown(limits.robots)}")
     return limits
+
+
+def nameable(name: str) -> str:
+    """Give a name back, unless no crawl can have it."""
+    if not isinstance(name, str) or not storable(name):
+        raise UnknownCrawl(name)
+    return name
 
 
 def find(name: str) -> Script[StoredCrawl]:
     """Find a crawl by its name."""
-    rows = yield Call("crawl_by_name", (name,))
+    rows = yield Call("crawl_by_name", (nameable(name),))
     if not rows:
         raise UnknownCrawl(name)
     return decoded(rows[0])
@@ -96,7 +119,7 @@ def find(name: str) -> Script[StoredCrawl]:
 
 def for_write(name: str) -> Script[StoredCrawl]:
     """Find a crawl and keep it from being deleted until the transaction ends."""
-    rows = yield Call("crawl_for_write", (name,))
+    rows = yield Call("crawl_for_write", (nameable(name),))
     if not rows:
         raise UnknownCrawl(name)
     return decoded(rows[0])
@@ -104,7 +127,7 @@ def for_write(name: str) -> Script[StoredCrawl]:
 
 def alone(name: str) -> Script[StoredCrawl]:
     """Find a crawl and keep everybody else from writing to it until the transaction ends."""
-    rows = yield Call("crawl_alone", (name,))
+    rows = yield Call("crawl_alone", (nameable(name),))
     if not rows:
         raise UnknownCrawl(name)
     return decoded(rows[0])
@@ -118,7 +141,7 @@ def list_all() -> Script[list[Crawl]]:
 
 def set_state(name: str, state: CrawlState) -> Script[Crawl]:
     """Run, pause or cancel a crawl: `lease` checks it."""
-    rows = yield Call("set_crawl_state", (name, CrawlState(state).value))
+    rows = yield Call("set_crawl_state", (nameable(name), check_choice(state, "state", CrawlState).value))
     if not rows:
         raise UnknownCrawl(name)
     return decoded(rows[0]).crawl
@@ -130,7 +153,7 @@ def set_limits(name: str, limits: CrawlLimits) -> Script[Crawl]:
     rows = yield Call(
         "set_crawl_limits",
         (
-            name, limits.max_depth, limits.max_pages, limits.max_pages_per_domain, limits.delay_ms,
+            nameable(name), limits.max_depth, limits.max_pages, limits.max_pages_per_domain, limits.delay_ms,
             limits.concurrency, limits.robots,
         ),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from outrider.model.errors import InvalidInput
+from outrider.model.errors import InvalidInput, shown
 from outrider.model.gate import BANDS, Gate, GateSettings, Robots
 from outrider.model.task import NEVER
 from outrider.policy import politeness
@@ -39,6 +39,7 @@ def decoded(row: Row) -> StoredGate:
             band=row[9],
             robots_version=row[10],
             robots_expires_at=row[11],
+            quiet_until=row[13],
         ),
         str(row[12]),
     )
@@ -70,7 +71,7 @@ def write(before: dict[str, StoredGate], after: dict[str, Gate]) -> Script[None]
         [
             (
                 gate.domain, gate.next_fetch_at, gate.backoff_until, gate.backoff_level, gate.backoff_began_at,
-                gate.robots_delay_ms, gate.robots_version, gate.robots_expires_at,
+                gate.robots_delay_ms, gate.robots_version, gate.robots_expires_at, gate.quiet_until,
             )
             for domain, gate in sorted(after.items())
             if gate != before[domain].gate
@@ -110,7 +111,7 @@ def configure(domain: str, settings: GateSettings, now: int | None) -> Script[Ga
     ):  # fmt: skip
         value = getattr(settings, field)
         if value is not None and (type(value) is not int or not low <= value < high):
-            raise InvalidInput(f"{field} of a gate must be a whole number from {low}, not {value!r:.100}")
+            raise InvalidInput(f"{field} of a gate must be a whole number from {low}, not {shown(value)}")
     moment = yield from crawls.clock(now)
     yield from add.ensure_gates({domain}, moment)
     stored = (yield from lock([domain]))[domain]

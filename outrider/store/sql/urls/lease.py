@@ -6,6 +6,8 @@ asleep until something is due. So a queue that has nothing to give is not met ag
 of a lease does not depend on how many queues there are.
 """
 
+from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +19,7 @@ from outrider.model.settings import Settings
 from outrider.model.task import MAX_PRIORITY, NEVER, CrawlState, DiscoveryType, Kind
 from outrider.model.url import locate, url_hash
 from outrider.policy import politeness
-from outrider.policy.politeness import Traffic
+from outrider.policy.politeness import Leased, Traffic
 from outrider.store.sql.script import Call, Row, Script, Value
 from outrider.store.sql.urls import crawls, gates
 from outrider.store.sql.urls.counting import ASSIGNED, PENDING, CountChanges
@@ -76,7 +78,9 @@ class Granted(NamedTuple):
 class Round:
     """One look at a handful of queues of one crawl."""
 
-    def __init__(self, stored: StoredCrawl, request: LeaseRequest, now: int, lease_ms: int) -> None:
+    def __init__(
+        self, stored: StoredCrawl, request: LeaseRequest, now: int, lease_ms: int, ordinals: Iterator[int]
+    ) -> None:
         self.crawl_id = stored.crawl_id
         self.limits = stored.crawl.limits
         self.request = request
@@ -92,7 +96,12 @@ class Round:
         self.drained: list[str] = []
         """Queues that had less to give than their gates would have let through."""
         self.allowance: dict[str, int] = {}
-        """How many more pages a queue's limits allow."""
+        """How many more pages a queue's limit allows."""
+        self.budget: dict[str, int] = {}
+        """How many more pages the run may fetch of a domain, where it has a budget."""
+        self.excluded: set[str] = set()
+        """Domains of tasks that could not be leased, because their URLs are leased elsewhere."""
+        self.ordinals = ordinals
 
     def lock_gates(self, domains: set[str]) -> Script[None]:
         """Lock those of these gates that nobody holds, and count what is in flight behind them."""
@@ -104,6 +113,10 @@ class Round:
         self.gates.update({domain: stored.gate for domain, stored in locked.items()})
         self.traffic.update({domain: Traffic() for domain in locked})
         self.traffic.update((yield from gates.traffic(locked)))
+        most, run_id = self.limits.max_pages_per_domain, self.request.run_id
+        if most is not None and run_id is not None:
+            rows = yield Call("pages_of_run", (run_id,), [(domain,) for domain in sorted(locked)])
+            self.budget.update({row[0]: most - row[1] for row in rows})
 
     def free(self, queue: ReadyQueue, domain: str) -> int:
         """Tell how many requests may start now; where none, note when to look again."""
@@ -111,7 +124,8 @@ class Round:
         if gate is None:
             self.opens[queue.key] = self.now + HELD_AGAIN_MS
             return 0
-        if self.allowance[queue.key] <= 0:
+        pages = min(self.allowance[queue.key], self.budget.get(domain, NEVER))
+        if pages <= 0:
             self.opens[queue.key] = LIMITED
             return 0
         traffic = self.traffic[domain]
@@ -122,13 +136,13 @@ class Round:
         free = politeness.free_slots(gate, traffic, self.limits, delay_ms, self.now)
         if free <= 0:
             self.opens[queue.key] = max(politeness.look_again_at(gate, traffic, self.limits), self.now + 1)
-        return min(free, self.allowance[queue.key])
+        return min(free, pages)
 
     def let_through(self, queue: ReadyQueue, domain: str, task: ReadyTask) -> None:
         """Let one task through its gate."""
         gate, traffic = self.gates[domain], self.traffic[domain]
         delay_ms = politeness.effective_delay(gate, self.limits, queue.delay_ms)
-        token = new_uuid7_bytes(len(self.granted))
+        token = new_uuid7_bytes(next(self.ordinals))
         self.granted.append(Granted(task, domain, delay_ms, gate.next_fetch_at, token))
         self.gates[domain] = politeness.after_lease(gate, delay_ms, self.now)
         self.traffic[domain] = Traffic(
@@ -138,6 +152,20 @@ class Round:
         )
         if task.kind == Kind.PAGE:
             self.allowance[queue.key] -= 1
+            if domain in self.budget:
+                self.budget[domain] -= 1
+
+    def take_back(self, granted: Granted) -> None:
+        """Undo what a task did to its gate that could not be leased after all."""
+        leased = Leased(granted_at=self.now, delay_ms=granted.delay_ms, gate_was=granted.gate_was)
+        self.gates[granted.domain] = politeness.give_back(self.gates[granted.domain], leased)
+        traffic = self.traffic[granted.domain]
+        self.traffic[granted.domain] = Traffic(
+            requests=traffic.requests - 1,
+            robots=traffic.robots - (granted.task.kind == Kind.ROBOTS),
+            first_expiry=traffic.first_expiry,
+        )
+        self.excluded.add(granted.domain)
 
 
 def lease(request: LeaseRequest, now: int | None, settings: Settings, slot: int) -> Script[LeaseGrant]:
@@ -148,7 +176,7 @@ def lease(request: LeaseRequest, now: int | None, settings: Settings, slot: int)
     if held:
         return LeaseGrant(leases=[_held_again(row, moment) for row in held], next_ready_at=moment)
     if request.crawl is None:
-        chosen = [crawls.decoded(row) for row in (yield Call("ready_crawls", (moment,)))]
+        chosen = [crawls.decoded(row) for row in (yield Call("ready_crawls", (moment, request.run_id)))]
     else:
         chosen = [(yield from crawls.for_write(request.crawl))]
     lease_ms = request.lease_ms or settings.crash_threshold_ms
@@ -156,14 +184,11 @@ def lease(request: LeaseRequest, now: int | None, settings: Settings, slot: int)
     leases: list[Lease] = []
     no_work: NoWork | None = NoWork.WAITING
     served: list[tuple[int]] = []
-    yield Call(
-        "lock_crawl_limits",
-        (),
-        sorted((stored.crawl_id,) for stored in chosen if stored.crawl.limits.max_pages is not None),
-    )
+    yield from _lock_limits(chosen, request)
+    ordinals = count()
     for stored in chosen:
         slots = request.slots - len(leases)
-        found, no_work = yield from _from_crawl(stored, request, slots, now, lease_ms, changes)
+        found, no_work = yield from _from_crawl(stored, request, slots, now, lease_ms, changes, ordinals)
         leases += found
         if found:
             served.append((stored.crawl_id,))
@@ -181,8 +206,32 @@ def lease(request: LeaseRequest, now: int | None, settings: Settings, slot: int)
     return LeaseGrant(leases=leases, next_ready_at=next_ready_at, no_work=no_work)
 
 
+def _lock_limits(chosen: list[StoredCrawl], request: LeaseRequest) -> Script[None]:
+    """Have the crawls with a page limit to ourselves, and wake what another run left at the end of its budget.
+
+    A queue that has used up a limit is marked, so that it is not met again. Where the limit is a run's
+    budget, the mark means nothing to other runs: the first request of each clears them all.
+    """
+    others = {
+        stored.crawl_id
+        for stored in chosen
+        if stored.crawl.limits.max_pages_per_domain is not None and stored.limited_run != request.run_id
+    }
+    limited = {stored.crawl_id for stored in chosen if stored.crawl.limits.max_pages is not None}
+    yield Call("lock_crawl_limits", (), [(crawl_id,) for crawl_id in sorted(limited | others)])
+    for crawl_id in sorted(others):
+        yield Call("set_limited_run", (crawl_id, request.run_id))
+        yield Call("wake_limited", (crawl_id,))
+
+
 def _from_crawl(
-    stored: StoredCrawl, request: LeaseRequest, slots: int, now: int | None, lease_ms: int, changes: CountChanges
+    stored: StoredCrawl,
+    request: LeaseRequest,
+    slots: int,
+    now: int | None,
+    lease_ms: int,
+    changes: CountChanges,
+    ordinals: Iterator[int],
 ) -> Script[tuple[list[Lease], NoWork]]:
     """Lease from one crawl until the slots are full or nothing more is ready."""
     if stored.crawl.state is CrawlState.PAUSED:
@@ -200,7 +249,7 @@ def _from_crawl(
         wanted = max(free, QUEUES_PER_ROUND)
         rows = yield Call("ready_queues", (stored.crawl_id, moment, wanted, looked))
         queues = [ReadyQueue(*row) for row in rows]
-        round_ = Round(stored, request, moment, lease_ms)
+        round_ = Round(stored, request, moment, lease_ms, ordinals)
         yield from _look(round_, queues, free, changes)
         yield from _grant(round_, changes)
         yield from _move_queues(round_, queues)
@@ -259,22 +308,12 @@ def _look(round_: Round, queues: list[ReadyQueue], slots: int, changes: CountCha
 
 
 def _work_out_allowances(round_: Round, queues: list[ReadyQueue]) -> Script[None]:
-    """Work out how many more pages each queue's own limit and the run's budget for its domain allow."""
+    """Work out how many more pages each queue's own limit allows."""
     limited = [(queue.key,) for queue in queues if queue.page_limit is not None]
     done = {row[0]: row[1] for row in (yield Call("pages_of_queues", (round_.crawl_id,), limited))}
-    budget, run_id = round_.limits.max_pages_per_domain, round_.request.run_id
-    spent: dict[str, int] = {}
-    if budget is not None and run_id is not None:
-        domains = sorted({queue.domain for queue in queues if queue.domain})
-        rows = yield Call("pages_of_run", (run_id,), [(domain,) for domain in domains])
-        spent = {row[0]: row[1] for row in rows}
     for queue in queues:
-        allowed = NEVER
-        if queue.page_limit is not None:
-            allowed = queue.page_limit - done.get(queue.key, 0)
-        if budget is not None and run_id is not None and queue.domain:
-            allowed = min(allowed, budget - spent.get(queue.domain, 0))
-        round_.allowance[queue.key] = allowed
+        limit = queue.page_limit
+        round_.allowance[queue.key] = NEVER if limit is None else limit - done.get(queue.key, 0)
 
 
 def _take(
@@ -312,7 +351,8 @@ def _take_mixed(
     if not tasks:
         round_.drained.append(queue.key)
     elif len(round_.granted) == before:
-        round_.opens[queue.key] = LIMITED if again_at == LIMITED else min(again_at, round_.now + MIXED_AGAIN_MS)
+        at_limit = round_.allowance[queue.key] <= 0
+        round_.opens[queue.key] = LIMITED if at_limit else min(again_at, round_.now + MIXED_AGAIN_MS)
 
 
 def _robots_task(
@@ -357,6 +397,8 @@ def _grant(round_: Round, changes: CountChanges) -> Script[None]:
     rows.sort(key=lambda row: row[4])
     tokens = {bytes(row[0]) for row in (yield Call("insert_leases", (), rows))}
     excluded = [granted for granted in round_.granted if granted.token not in tokens]
+    for granted in excluded:
+        round_.take_back(granted)
     round_.granted = [granted for granted in round_.granted if granted.token in tokens]
     yield Call(
         "postpone_tasks",
@@ -382,7 +424,7 @@ def _move_queues(round_: Round, queues: list[ReadyQueue]) -> Script[None]:
             gate, traffic = round_.gates[served[queue.key]], round_.traffic[served[queue.key]]
             again_at = round_.now if queue.domain is None else politeness.look_again_at(gate, traffic, round_.limits)
             moves.append((queue.key, max(again_at, round_.now), True))
-        elif queue.key in round_.opens:
+        elif queue.key in round_.opens and queue.domain not in round_.excluded:
             moves.append((queue.key, round_.opens[queue.key], False))
     yield Call("move_queues", (round_.crawl_id, round_.now), moves)
     yield Call("rest_queues", (round_.crawl_id, round_.now), [(key,) for key in round_.drained])

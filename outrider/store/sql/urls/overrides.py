@@ -1,6 +1,6 @@
 """Overrides: what an operator or a client sets for one queue, before or after its first URL."""
 
-from outrider.model.errors import InvalidInput
+from outrider.model.errors import InvalidInput, shown
 from outrider.model.gate import DEFAULT_BAND
 from outrider.model.task import NEVER, QueueSettings
 from outrider.policy.admission import key_problem
@@ -20,7 +20,7 @@ def configure_queue(name: str, key: str, settings: QueueSettings, now: int | Non
     ):  # fmt: skip
         value = getattr(settings, field)
         if value is not None and (type(value) is not int or not low <= value < high):
-            raise InvalidInput(f"{field} of a queue must be a whole number from {low}, not {value!r:.100}")
+            raise InvalidInput(f"{field} of a queue must be a whole number from {low}, not {shown(value)}")
     stored = yield from crawls.for_write(name)
     moment = yield from crawls.clock(now)
     band = DEFAULT_BAND if settings.priority is None else band_of(settings.priority)

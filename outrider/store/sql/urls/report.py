@@ -4,7 +4,7 @@ Nothing is written for a report whose lease is not live; a token that has ended 
 answered as it was then.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from outrider.model.errors import InvalidTransition
@@ -12,9 +12,9 @@ from outrider.model.gate import Gate, Robots
 from outrider.model.lease import Outcome, Renewal, Report, ReportAnswer, Token, Verdict
 from outrider.model.machines import TASK, TaskState
 from outrider.model.settings import Settings
-from outrider.model.task import Discovered, Kind, Refusal
+from outrider.model.task import Discovered, Kind
 from outrider.policy import politeness, retry
-from outrider.policy.admission import admit, storable
+from outrider.policy.admission import admit
 from outrider.policy.politeness import Leased
 from outrider.policy.retry import Decision, Tally
 from outrider.store.sql.script import Call, Row, Script, Value
@@ -83,53 +83,6 @@ class Ending(NamedTuple):
     artifact_id: int | None = None
 
 
-def problem_with(report: Report, max_links: int) -> ReportAnswer | None:
-    """Find what makes a report unreadable; its lease then stays as it was."""
-    detail: str | None
-    if not isinstance(report.outcome, Outcome):
-        detail = f"outcome {report.outcome!r:.100} is not one of {', '.join(Outcome)}"
-    elif len(report.links) > max_links:
-        detail = f"{len(report.links)} links in one report, allowed are {max_links}"
-    elif report.outcome is Outcome.DONE and not 0 < report.fetch.http_status < 1000:
-        detail = f"a report of done needs an http_status, not {report.fetch.http_status!r:.100}"
-    elif report.reason is not None and not (isinstance(report.reason, str) and storable(report.reason)):
-        detail = f"reason {report.reason!r:.100} cannot be stored"
-    else:
-        detail = _numbers_problem(report) or _texts_problem(report)
-    if detail is None:
-        return None
-    return ReportAnswer(verdict=Verdict.REJECTED, refusal=Refusal.BAD_REPORT, detail=detail)
-
-
-def _numbers_problem(report: Report) -> str | None:
-    fetch = report.fetch
-    for name, value, most in (
-        ("http_status", fetch.http_status, 2**15),
-        ("images_found", fetch.images_found, 2**31),
-        ("elapsed_ms", fetch.elapsed_ms, 2**31),
-        ("body_bytes", fetch.body_bytes, 2**62),
-        ("fetched_at", fetch.fetched_at, 2**62),
-        ("retry_after_ms", report.retry_after_ms, 2**42),
-        ("sent_after_ms", report.sent_after_ms, 2**42),
-        ("expires_in_ms", report.robots.expires_in_ms if report.robots else 0, 2**42),
-        ("crawl_delay_ms", report.robots.crawl_delay_ms if report.robots else 0, 2**42),
-    ):
-        if value is not None and (type(value) is not int or not 0 <= value < most):
-            return f"{name} {value!r:.100} is not a whole number from 0 to {most - 1}"
-    return None
-
-
-def _texts_problem(report: Report) -> str | None:
-    fetch = report.fetch
-    for name in ("content_type", "digest", "etag", "last_modified", "content_location"):
-        value = getattr(fetch, name)
-        if value is not None and not (isinstance(value, str) and storable(value)):
-            return f"{name} {value!r:.100} cannot be stored"
-    if report.robots is not None and not (isinstance(report.robots.text, str) and storable(report.robots.text)):
-        return "the text of robots.txt cannot be stored"
-    return None
-
-
 def report(
     reports: Sequence[Report], now: int | None, settings: Settings, slot: int, chances: Sequence[float]
 ) -> Script[list[ReportAnswer]]:
@@ -174,7 +127,7 @@ def _accept(
         if decision.state is TaskState.PENDING and each.outcome is Outcome.DEFERRED:
             decision = _due_when_the_gate_opens(decision, gate)
         if held.kind == Kind.ROBOTS and decision.state is not TaskState.PENDING:
-            gate = yield from gates.with_robots(gate, each.robots or _unsaid_robots(each, settings), now)
+            gate = yield from gates.with_robots(gate, each.robots or _unsaid_robots(each.outcome, settings), now)
         after[held.domain] = gate
         decisions.append(decision)
     logged = yield from _log(accepted, decisions, before, now)
@@ -203,14 +156,14 @@ def _due_when_the_gate_opens(decision: Decision, gate: Gate) -> Decision:
     )
 
 
-def _unsaid_robots(report: Report, settings: Settings) -> Robots:
+def _unsaid_robots(outcome: Outcome | None, settings: Settings) -> Robots:
     """Stand in where a robots task ended without a text.
 
     Done means that there is none: everything is allowed. Refused means that nothing can be fetched
-    from this address: the workers will refuse each page as well. Failed means that it could not be
-    read, which forbids everything until it can be.
+    from this address: the workers will refuse each page as well. Failed, or ended without a report, means
+    that it could not be read, which forbids everything until it can be.
     """
-    if report.outcome is Outcome.FAILED or report.outcome is Outcome.DEFERRED:
+    if outcome not in (Outcome.DONE, Outcome.REFUSED):
         return Robots(text="User-agent: *\nDisallow: /\n", expires_in_ms=settings.retry_cap_ms)
     return Robots(text="", expires_in_ms=ROBOTS_DAY_MS)
 
@@ -279,6 +232,8 @@ def end(endings: Sequence[Ending], changes: CountChanges, wakes: Wakes) -> Scrip
         changes.move(held.scope, ASSIGNED, NUMBER[decision.state])
         if decision.state is TaskState.PENDING:
             wakes.task_due((held.crawl_id, held.key), decision.due_at)
+        if decision.state is not TaskState.COMPLETED and held.kind == Kind.PAGE:
+            wakes.page_freed((held.crawl_id, held.key))
     rows.sort(key=lambda row: row[:3])
     moved = yield Call("end_tasks", (), rows)
     if len(moved) != len(rows):
@@ -317,7 +272,7 @@ def reap(now: int | None, most: int, settings: Settings, slot: int) -> Script[li
     rows = yield Call("lock_expired_leases", (moment, most, locked))
     held = [held_lease(row) for row in rows]
     decisions = [retry.after_expiry(each.tally, moment, settings) for each in held]
-    yield from _end_without_report(held, decisions, moment, slot)
+    yield from _end_without_report(held, decisions, moment, settings, slot)
     return [Token(each.token.hex()) for each in held]
 
 
@@ -335,18 +290,23 @@ def release(
     moment = yield from crawls.clock(now)
     held = [each for each in map(held_lease, rows) if each.expires_at > moment]
     decisions = [retry.put_off(each.tally, moment, 0, settings, "released") for each in held]
-    yield from _end_without_report(held, decisions, moment, slot)
+    yield from _end_without_report(held, decisions, moment, settings, slot)
     return [Token(each.token.hex()) for each in held]
 
 
-def _end_without_report(held: list[HeldLease], decisions: Iterable[Decision], now: int, slot: int) -> Script[None]:
+def _end_without_report(
+    held: list[HeldLease], decisions: list[Decision], now: int, settings: Settings, slot: int
+) -> Script[None]:
     if not held:
         return
     changes, wakes = CountChanges(), Wakes()
     before = yield from gates.lock({each.domain for each in held})
     after = {domain: stored.gate for domain, stored in before.items()}
-    for each in held:
-        after[each.domain] = politeness.after_silence(after[each.domain], each.leased, now)
+    for each, decision in zip(held, decisions, strict=True):
+        gate = politeness.after_silence(after[each.domain], each.leased, now)
+        if each.kind == Kind.ROBOTS and decision.state is TaskState.FAILED:
+            gate = yield from gates.with_robots(gate, _unsaid_robots(None, settings), now)
+        after[each.domain] = gate
     endings = [Ending(each, decision) for each, decision in zip(held, decisions, strict=True)]
     yield from end(endings, changes, wakes)
     yield from close(before, after, wakes, changes, slot)

@@ -33,6 +33,8 @@ def retry_failed(name: str, which: TaskFilter, now: int | None, slot: int) -> Sc
     stored = yield from crawls.for_write(name)
     moment = yield from crawls.clock(now)
     TASK.check(TaskState.FAILED, TaskState.PENDING)
+    if which.state not in (None, TaskState.FAILED):
+        return 0
     kind = None if which.kind is None else int(which.kind)
     moved = yield Call("retry_tasks", (stored.crawl_id, which.key, kind, which.url_contains, moment, CHUNK))
     changes, wakes = CountChanges(), Wakes()

@@ -29,6 +29,7 @@ class Wakes:
     def __init__(self) -> None:
         self._wakes: dict[QueueKey, _Wake] = {}
         self._opened: dict[str, int] = {}
+        self._freed: set[QueueKey] = set()
 
     def task_due(self, queue: QueueKey, due_at: int) -> None:
         """Say that a queue has a task that is due then."""
@@ -39,20 +40,33 @@ class Wakes:
             self._wakes[queue] = wake._replace(due_at=due_at)
 
     def name(self, queue: QueueKey, domain: str | None) -> None:
-        """Say that a queue's tasks are all of this domain, or of several."""
-        self._wakes[queue] = self._wakes.get(queue, _Wake())._replace(renamed=True, domain=domain)
+        """Say that a queue's tasks are all of this domain, or of several: it has other gates than before."""
+        self._wakes[queue] = self._wakes.get(queue, _Wake())._replace(renamed=True, domain=domain, opens_at=0)
 
     def gate_opens(self, domain: str, opens_at: int) -> None:
         """Say that every queue of a domain, in any crawl, may be served then."""
         self._opened[domain] = min(opens_at, self._opened.get(domain, opens_at))
+
+    def page_freed(self, queue: QueueKey) -> None:
+        """Say that a page in flight did not come about, which leaves room below a queue's limit.
+
+        A queue of one domain is woken by its gate; one of several domains knows no gate to be woken by.
+        """
+        self._freed.add(queue)
 
     def write(self) -> Script[None]:
         """Write everything, just before the counts."""
         if self._opened:
             waiting = yield Call("queues_behind_gates", (), sorted(self._opened.items()))
             for crawl_id, key, domain in waiting:
-                queue = (crawl_id, key)
-                opens_at = self._opened[domain]
-                self._wakes[queue] = self._wakes.get(queue, _Wake())._replace(opens_at=opens_at)
+                self._open((crawl_id, key), self._opened[domain])
+        if self._freed:
+            for crawl_id, key in (yield Call("mixed_at_limit", (), sorted(self._freed))):
+                self._open((crawl_id, key), 0)
         rows: list[tuple[Value, ...]] = [(*queue, *wake) for queue, wake in sorted(self._wakes.items())]
         yield Call("wake_queues", (), rows)
+
+    def _open(self, queue: QueueKey, opens_at: int) -> None:
+        wake = self._wakes.get(queue, _Wake())
+        earliest = opens_at if wake.opens_at is None else min(opens_at, wake.opens_at)
+        self._wakes[queue] = wake._replace(opens_at=earliest)

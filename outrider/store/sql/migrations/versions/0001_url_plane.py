@@ -31,6 +31,7 @@ SQLITE = (
         concurrency INTEGER NOT NULL,
         robots INTEGER NOT NULL,
         turn INTEGER NOT NULL DEFAULT 0,
+        limited_run TEXT,
         created_at INTEGER NOT NULL
     ) STRICT
     """,
@@ -63,6 +64,7 @@ SQLITE = (
         robots_delay_ms INTEGER,
         concurrency INTEGER,
         next_fetch_at INTEGER NOT NULL DEFAULT 0,
+        quiet_until INTEGER NOT NULL DEFAULT 0,
         backoff_until INTEGER NOT NULL DEFAULT 0,
         backoff_level INTEGER NOT NULL DEFAULT 0,
         backoff_began_at INTEGER NOT NULL DEFAULT 0,
@@ -224,6 +226,7 @@ POSTGRES = (
         concurrency integer NOT NULL,
         robots boolean NOT NULL,
         turn bigint NOT NULL DEFAULT 0,
+        limited_run uuid,
         created_at bigint NOT NULL
     ) WITH (fillfactor = 50)
     """,
@@ -256,6 +259,7 @@ POSTGRES = (
         robots_delay_ms bigint,
         concurrency integer,
         next_fetch_at bigint NOT NULL DEFAULT 0,
+        quiet_until bigint NOT NULL DEFAULT 0,
         backoff_until bigint NOT NULL DEFAULT 0,
         backoff_level integer NOT NULL DEFAULT 0,
         backoff_began_at bigint NOT NULL DEFAULT 0,

@@ -1,6 +1,9 @@
 """The control plane: domains, jobs and their history, runs, workers, outbox, and `crawl_states`."""
 
+import sqlalchemy
 from alembic import op
+
+from outrider.model.domain_name import parent_domain
 
 revision = "0002"
 down_revision = "0001"
@@ -226,8 +229,23 @@ def upgrade() -> None:
     """Create the tables, indexes, triggers and the view of the control plane."""
     if op.get_bind().dialect.name == "sqlite":
         upgrade_sqlite()
+        fill_domains("strftime('%Y-%m-%dT%H:%M:%fZ', 'now')")
     else:
         upgrade_postgres()
+        fill_domains("CURRENT_TIMESTAMP")
+
+
+def fill_domains(now: str) -> None:
+    """Make a domain of every gate that is already there, under the id that the gate has for it."""
+    connection = op.get_bind()
+    gates = connection.execute(sqlalchemy.text("SELECT domain_id, domain FROM gates ORDER BY domain")).all()
+    insert = sqlalchemy.text(
+        "INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at) "
+        f"VALUES (:id, :domain, :parent, {now}, {now})"
+    )
+    for start in range(0, len(gates), 1000):
+        chunk = gates[start : start + 1000]
+        connection.execute(insert, [{"id": row[0], "domain": row[1], "parent": parent_domain(row[1])} for row in chunk])
 
 
 def upgrade_sqlite() -> None:

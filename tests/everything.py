@@ -1,0 +1,128 @@
+"""Every operation of the URL plane once, with the answer that it must give."""
+
+from outrider.model.artifact import Fetch
+from outrider.model.gate import GateSettings, Robots
+from outrider.model.lease import Lease, LeaseRequest, Outcome, Renewal, Report, Verdict
+from outrider.model.machines import TaskState
+from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, TaskFilter
+from outrider.store.protocols import UrlStore
+
+NOW = 1_700_000_000_000
+HOUR_MS = 3_600_000
+RUN_ID = "0190163d-8694-739b-aea5-966c26f8ad91"
+
+
+async def use_every_operation(urls: UrlStore, name: str = "every") -> None:
+    """Drive two crawls of one store through everything that it can do; clients with other names may too."""
+    await _crawl(urls, name)
+    await _politely(urls, f"{name}-polite")
+    await _mixed(urls, f"{name}-mixed")
+    assert await urls.delete_crawl(name) > 0
+    assert {f"{name}-polite", f"{name}-mixed"} <= {crawl.name for crawl in await urls.list_crawls()}
+
+
+def _done(lease: Lease, *links: Discovered) -> Report:
+    fetch = Fetch(http_status=200, etag='"1"')
+    return Report(token=lease.token, outcome=Outcome.DONE, fetch=fetch, links=list(links))
+
+
+async def _crawl(urls: UrlStore, name: str) -> None:
+    """A crawl without robots.txt and delays."""
+
+    def site(number: int) -> str:
+        return f"https://{name}{number}.example/"
+
+    open_limits = CrawlLimits(delay_ms=0, concurrency=3, robots=False, max_depth=1)
+    await urls.create_crawl(name, limits=open_limits, now=NOW)
+    seeds = [Discovered(url=site(n), metadata={"n": n}) for n in range(5)]
+    assert {result.outcome for result in await urls.add(name, seeds, now=NOW)} == {Added.NEW}
+    assert {result.outcome for result in await urls.add(name, seeds, now=NOW)} == {Added.KNOWN}
+
+    request = LeaseRequest(worker=name, request_id="1", slots=10, crawl=name, lease_ms=1000)
+    leases = (await urls.lease(request, now=NOW)).leases
+    assert (await urls.lease(request, now=NOW)).leases == leases
+    assert sorted(lease.url for lease in leases) == [seed.url for seed in seeds]
+    assert {str(lease.metadata) for lease in leases} == {str({"n": n}) for n in range(5)}
+    first, second, third, fourth, fifth = (lease.token for lease in leases)
+
+    links = [Discovered(url=site(7), depth=1), Discovered(url=site(8), depth=2)]
+    reports = [
+        _done(leases[0], *links),
+        Report(token=second, outcome=Outcome.FAILED, reason="timeout"),
+        Report(token=third, outcome=Outcome.REFUSED, reason="private address"),
+    ]
+    answers = await urls.report(reports, now=NOW + 1)
+    assert [answer.verdict for answer in answers] == [Verdict.COMPLETED, Verdict.RETRY_AT, Verdict.FAILED]
+    assert await urls.report(reports, now=NOW + 2) == answers
+    assert await urls.renew([fourth, first], now=NOW + 2) == [Renewal.OK, Renewal.LEASE_LOST]
+    assert await urls.renew([first]) == [Renewal.LEASE_LOST]
+    assert await urls.release([fourth], now=NOW + 3) == [fourth]
+    assert await urls.reap(now=NOW + 1000) == [fifth]
+    assert await urls.release(worker=name, now=NOW + 1000) == []
+
+    counts = await urls.counts(name)
+    assert (counts.discovered, counts.pending, counts.completed, counts.failed) == (1, 4, 1, 1)
+    assert await urls.counts_by_kind(name) == {Kind.PAGE: counts}
+    assert (await urls.counts(name, f"{name}8.example")).discovered == 1
+    await urls.set_crawl_limits(name, CrawlLimits(delay_ms=0, robots=False))
+    assert await urls.promote(name, now=NOW + 1000) == 1
+    assert await urls.retry_failed(name, now=NOW + 1000) == 1
+    task = await urls.find_task(name, site(0))
+    assert task is not None
+    assert task.state is TaskState.COMPLETED
+    assert len((await urls.list_tasks(name, TaskFilter(state=TaskState.PENDING))).tasks) == 6
+    assert len(await urls.list_queues(name)) == 7
+    assert [artifact.outcome for artifact in await urls.artifacts(name)] == ["done", "failed", "refused"]
+    await urls.set_crawl_state(name, CrawlState.PAUSED)
+    assert (await urls.get_crawl(name)).state is CrawlState.PAUSED
+    assert await urls.delete_queue(name, f"{name}7.example") == 1
+    assert await urls.purge(name, before=NOW + 1, key=f"{name}1.example") == 1
+    assert (await urls.counts(name)).total == 5
+
+
+async def _politely(urls: UrlStore, name: str) -> None:
+    """A crawl with robots.txt and every limit that there is."""
+    domain = f"{name}.example"
+    limits = CrawlLimits(delay_ms=1000, max_pages=100, max_pages_per_domain=50)
+    await urls.create_crawl(name, limits=limits, now=NOW)
+    gate = await urls.configure_gate(domain, GateSettings(concurrency=2, band=3), now=NOW)
+    assert await urls.get_gate(domain) == gate
+    await urls.configure_queue(name, domain, QueueSettings(page_limit=10), now=NOW)
+    await urls.add(name, [Discovered(url=f"https://{domain}/{n}", due_in_ms=n) for n in range(3)], now=NOW)
+
+    def request(number: int) -> LeaseRequest:
+        return LeaseRequest(worker=name, request_id=str(number), slots=1, crawl=name, run_id=RUN_ID)
+
+    (robots,) = (await urls.lease(request(1), now=NOW)).leases
+    assert robots.kind is Kind.ROBOTS
+    said = Report(
+        token=robots.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200),
+        robots=Robots(text="Crawl-delay: 2", expires_in_ms=HOUR_MS, crawl_delay_ms=2000),
+    )  # fmt: skip
+    assert [answer.verdict for answer in await urls.report([said], now=NOW + 10)] == [Verdict.COMPLETED]
+    text = await urls.robots_text(domain)
+    assert text is not None
+    assert text[1] == "Crawl-delay: 2"
+    assert not (await urls.lease(request(2), now=NOW + 999)).leases
+    (page,) = (await urls.lease(request(3), now=NOW + 2000)).leases
+    assert (page.kind, page.robots_version) == (Kind.PAGE, text[0])
+    assert [answer.verdict for answer in await urls.report([_done(page)], now=NOW + 2010)] == [Verdict.COMPLETED]
+    assert (await urls.lease(request(4), now=NOW + 2020)).next_ready_at == NOW + 4000
+    await urls.configure_gate(domain, GateSettings(band=9), now=NOW)
+
+
+async def _mixed(urls: UrlStore, name: str) -> None:
+    """A queue that a client named for two domains, and a lease from whatever crawl is ready."""
+    open_limits = CrawlLimits(delay_ms=0, concurrency=3, robots=False)
+    await urls.create_crawl(name, limits=open_limits, now=NOW)
+    items = [Discovered(url=f"https://{name}{n}.example/", key=name) for n in range(2)]
+    await urls.add(name, items, now=NOW)
+    (queue,) = await urls.list_queues(name)
+    assert queue.domain is None
+    other = f"{name}-other"
+    await urls.create_crawl(other, limits=open_limits, now=NOW)
+    await urls.add(other, [Discovered(url=items[0].url)], now=NOW)
+    any_crawl = LeaseRequest(worker=name, request_id="any", slots=10_000)
+    leased = [lease.url for lease in (await urls.lease(any_crawl, now=NOW)).leases if lease.url in str(items)]
+    assert sorted(leased) == [item.url for item in items], "each URL once, over all crawls"
+    assert len(await urls.release(worker=name, now=NOW + 1)) >= 2
