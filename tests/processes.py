@@ -14,9 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 Result = TypeVar("Result")
 
 FORKS: Final = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    ["outrider.store.opening", "alembic.command", "sqlalchemy.ext.asyncio", "tests.recount"]
-)
+FORKS.set_forkserver_preload(["outrider.store.opening", "alembic.command", "sqlalchemy.ext.asyncio", "tests.recount"])
 
 LONG_S = 120.0
 """Nothing here takes so long, unless it hangs."""

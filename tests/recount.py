@@ -43,7 +43,5 @@ async def _counted(place: Place) -> CountRows:
 
 async def _check_leases(place: Place) -> None:
     leased = await place.backend.query(place.dsn, "SELECT crawl_id, key, hash FROM leases")
-    assigned = await place.backend.query(
-        place.dsn, f"SELECT crawl_id, key, hash FROM tasks WHERE state = {ASSIGNED}"
-    )
+    assigned = await place.backend.query(place.dsn, f"SELECT crawl_id, key, hash FROM tasks WHERE state = {ASSIGNED}")
     assert sorted(leased, key=repr) == sorted(assigned, key=repr), "leases and ASSIGNED tasks must be the same"

@@ -141,11 +141,7 @@ def test_a_drawing_that_is_missing_or_not_current_is_found() -> None:
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    rows = dict(
-        re.findall(
-            r"^\| `(OUTRIDER_\w+)` \| ([\d.]+) \|", text_of("docs/reference/settings.md"), re.MULTILINE
-        )
-    )
+    rows = dict(re.findall(r"^\| `(OUTRIDER_\w+)` \| ([\d.]+) \|", text_of("docs/reference/settings.md"), re.MULTILINE))
     defaults = msgspec.structs.asdict(Settings())
     defaults["crash_threshold_ms"] //= 1000
     assert rows == {variable_of(field): str(default) for field, default in defaults.items()}

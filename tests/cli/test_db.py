@@ -63,9 +63,7 @@ def test_a_schema_goes_up_and_down_and_is_told(store: str) -> None:
 
 
 def test_an_unknown_revision_is_an_error_that_names_it(store: str) -> None:
-    assert "nowhere" in refused(
-        outrider_db("upgrade", "--store", store, "--revision", "nowhere"), ExitCode.STORE
-    )
+    assert "nowhere" in refused(outrider_db("upgrade", "--store", store, "--revision", "nowhere"), ExitCode.STORE)
 
 
 @pytest.mark.parametrize(("answer", "reason"), [("", "--yes"), ("n\n", "not confirmed")])
@@ -114,9 +112,7 @@ def test_the_store_is_named_by_option_or_environment_or_default(tmp_path: Path) 
     assert (tmp_path / "named.sqlite").exists()
 
 
-@pytest.mark.parametrize(
-    "dsn", ["", "outrider.sqlite", "mysql://host/db", "sqlite://", "postgresql://[::1/db"]
-)
+@pytest.mark.parametrize("dsn", ["", "outrider.sqlite", "mysql://host/db", "sqlite://", "postgresql://[::1/db"])
 def test_a_store_that_cannot_be_read_is_refused_with_what_one_looks_like(dsn: str) -> None:
     complaint = refused(outrider_db("current", "--store", dsn), ExitCode.REFUSED)
     assert "postgresql://user@host/database" in complaint
@@ -133,7 +129,5 @@ def test_a_server_that_is_not_there_is_store_trouble_and_the_password_stays_secr
 
 def test_a_file_that_is_no_database_is_store_trouble(tmp_path: Path) -> None:
     (tmp_path / "letter.sqlite").write_text("Dear reader, this is not a database.\n" * 100)
-    complaint = refused(
-        outrider_db("upgrade", "--store", f"sqlite:///{tmp_path}/letter.sqlite"), ExitCode.STORE
-    )
+    complaint = refused(outrider_db("upgrade", "--store", f"sqlite:///{tmp_path}/letter.sqlite"), ExitCode.STORE)
     assert "letter.sqlite" in complaint

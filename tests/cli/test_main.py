@@ -76,9 +76,7 @@ def test_help_does_not_wait_for_what_only_commands_need() -> None:
         "uvloop",
     ]
     program = f"import sys, outrider.cli.main; print([name for name in {heavy} if name in sys.modules])"
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]"
 
 
@@ -99,9 +97,7 @@ def test_a_message_that_is_not_encodable_is_still_told() -> None:
         "def app(**_): raise InvalidInput('bad \\ud800 text')\n"
         "main.app = app; main.main()"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (answer.returncode, answer.stderr) == (ExitCode.REFUSED, "outrider: bad \\ud800 text\n")
 
 

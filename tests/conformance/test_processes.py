@@ -70,9 +70,7 @@ def report_on(lease: Lease) -> Report:
     number = number_of(lease.url)
     if is_broken(number) or lease.attempt < attempts_of(number):
         return Report(token=lease.token, outcome=Outcome.FAILED, reason="timeout")
-    return Report(
-        token=lease.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200), links=links_of(number)
-    )
+    return Report(token=lease.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200), links=links_of(number))
 
 
 async def crawl_until_nothing_is_left(dsn: str, worker: int) -> tuple[int, list[Held]]:
@@ -86,9 +84,7 @@ async def crawl_until_nothing_is_left(dsn: str, worker: int) -> tuple[int, list[
         requests = 0
         while True:
             requests += 1
-            request = LeaseRequest(
-                worker=f"w{worker}", request_id=str(requests), slots=10, crawl="c", lease_ms=HOUR_MS
-            )
+            request = LeaseRequest(worker=f"w{worker}", request_id=str(requests), slots=10, crawl="c", lease_ms=HOUR_MS)
             leases = (await stores.urls.lease(request)).leases
             since = time.monotonic_ns()
             if not leases:
@@ -234,9 +230,7 @@ async def crawl_two_crawls(dsn: str, worker: int) -> list[Held]:
                     break
             await asyncio.sleep(0)
             until = time.monotonic_ns()
-            done = [
-                Report(token=lease.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200)) for lease in leases
-            ]
+            done = [Report(token=lease.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200)) for lease in leases]
             answers = await stores.urls.report(done, now=hurried_clock())
             assert {answer.verdict for answer in answers} <= {Verdict.COMPLETED}
             held += [Held(lease.url, lease.token, since, until) for lease in leases]

@@ -63,9 +63,7 @@ def test_a_trailing_dot_is_stripped() -> None:
     assert domain_of("www.example.com.:8080") == "example.com:8080"
 
 
-@pytest.mark.parametrize(
-    "host", ["www.example.com", "www.example.co.uk", "www.city.kawasaki.jp", "www.a.b.unknown"]
-)
+@pytest.mark.parametrize("host", ["www.example.com", "www.example.co.uk", "www.city.kawasaki.jp", "www.a.b.unknown"])
 def test_a_leading_www_is_stripped(host: str) -> None:
     assert domain_of(host) == host.removeprefix("www.")
 
@@ -93,9 +91,7 @@ def test_www_stays_where_the_rest_has_one_too(host: str) -> None:
     assert domain_of(host) == host
 
 
-@pytest.mark.parametrize(
-    "host", ["www2.example.com", "wwwexample.com", "blog.www.example.com", "www-example.com"]
-)
+@pytest.mark.parametrize("host", ["www2.example.com", "wwwexample.com", "blog.www.example.com", "www-example.com"])
 def test_only_a_first_label_that_is_www_is_stripped(host: str) -> None:
     assert domain_of(host) == host
 
@@ -152,9 +148,7 @@ def test_the_parent_has_no_port() -> None:
     assert parent_domain("[::1]:8080") == "[::1]"
 
 
-@pytest.mark.parametrize(
-    "domain", ["127.0.0.1", "[::1]", "localhost", "com", "co.uk", "github.io", "www.com"]
-)
+@pytest.mark.parametrize("domain", ["127.0.0.1", "[::1]", "localhost", "com", "co.uk", "github.io", "www.com"])
 def test_what_has_no_parent_is_its_own(domain: str) -> None:
     assert parent_domain(domain) == domain
 
@@ -269,9 +263,7 @@ class TestCanonicalDomain:
     @pytest.mark.parametrize("collapse", [False, True])
     @given(text=TEXTS)
     @example(text="www.www.example.com")
-    def test_the_domain_of_a_domain_is_itself_and_only_refusals_are_raised(
-        self, collapse: bool, text: str
-    ) -> None:
+    def test_the_domain_of_a_domain_is_itself_and_only_refusals_are_raised(self, collapse: bool, text: str) -> None:
         try:
             domain = canonical_domain(text, collapse=collapse)
         except UrlRefused:

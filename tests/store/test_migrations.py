@@ -105,7 +105,9 @@ async def fill(dsn: str) -> None:
         for number in range(3):
             request = LeaseRequest(worker="w", request_id=str(number), slots=4, crawl="c")
             leases = (await urls.lease(request, now=NOW + number)).leases
-            reports = [Report(token=lease.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200)) for lease in leases]
+            reports = [
+                Report(token=lease.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200)) for lease in leases
+            ]
             await urls.report(reports[: len(reports) - number], now=NOW + number)
 
 

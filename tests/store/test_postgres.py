@@ -141,10 +141,8 @@ async def test_a_server_that_stays_away_is_an_error_after_a_bounded_wait(private
         await urls.add("c", [page(0)])
         await asyncio.to_thread(server.stop)
         began = time.monotonic()
-        answers = await asyncio.gather(
-            urls.add("c", [page(1)]), urls.counts("c"), urls.reap(), return_exceptions=True
-        )
-        assert 1 <= time.monotonic() - began < 5
+        answers = await asyncio.gather(urls.add("c", [page(1)]), urls.counts("c"), urls.reap(), return_exceptions=True)
+        assert 1 <= time.monotonic() - began < 10
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
         assert "did not answer for 1 s" in str(answers[0])
         assert server.password not in str(answers)
@@ -188,7 +186,7 @@ async def test_an_operation_whose_commit_was_cut_off_answers_as_if_nothing_had_h
     await check(database)
 
 
-async def test_a_crawl_goes_on_over_a_network_that_loses_every_third_answer(database: str) -> None:
+async def test_a_crawl_goes_on_over_a_network_that_keeps_losing_answers(database: str) -> None:
     """Invariants 3 Attempts and 5 Nothing lost."""
     async with CommitCutter(database) as network, opened(network.dsn) as urls:
         await urls.add("c", [page(number) for number in range(SEEDS)])
@@ -288,7 +286,7 @@ async def test_a_database_that_may_only_be_read_is_a_clear_error(database: str) 
         assert [task.url for task in (await stores.urls.list_tasks("c")).tasks] == [page(0).url]
 
 
-async def test_a_role_that_may_not_write_is_a_clear_error(database: str, postgres_server: Databases) -> None:
+async def test_any_other_error_of_the_database_is_told_and_the_store_goes_on(database: str) -> None:
     async with opened(database) as urls:
         await urls.add("c", [page(0)])
         await query(database, "ALTER TABLE tasks RENAME COLUMN url TO address")

@@ -210,7 +210,7 @@ async def test_readers_and_the_writer_do_not_wait_for_each_other(urls: UrlStore,
 
 
 async def test_another_process_that_writes_for_too_long_is_an_error_after_a_bounded_wait(path: Path) -> None:
-    patience_s = 0.5
+    patience_s = 1
     async with await open_store(f"sqlite:///{path}", patience_s=patience_s) as stores:
         await stores.urls.create_crawl("c", limits=OPEN, now=NOW)
         await stores.urls.add("c", [page(0)], now=NOW)

@@ -254,9 +254,7 @@ async def add_until_full(path: Path, made: int) -> int:
     raise AssertionError("the disk is larger than expected")
 
 
-async def test_a_full_file_is_an_error_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_file_is_an_error_and_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Invariant 5, Nothing lost: what was acknowledged before is there, and of the rest nothing."""
     path = tmp_path / "outrider.sqlite"
     await fill(path, 1000)

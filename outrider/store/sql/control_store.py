@@ -36,23 +36,20 @@ from outrider.model.machines import DesiredState, DomainStatus, JobStatus
 from outrider.model.settings import Settings
 from outrider.model.task import MAX_BATCH, AddResult
 from outrider.model.url import canonical_domain
-from outrider.store.sql.control import claims, domains, jobs, outbox, runs, workers
-from outrider.store.sql.control.checks import (
+from outrider.store.checks import (
     LARGEST,
     check_batch,
     check_choice,
-    check_job_id,
     check_moment,
     check_name,
     check_number,
-    check_request,
-    check_run_id,
     check_span,
     check_text,
     check_uuid,
-    checked_change,
     readable_uuid,
 )
+from outrider.store.sql.control import claims, domains, jobs, outbox, runs, workers
+from outrider.store.sql.control.checks import check_job_id, check_request, check_run_id, checked_change
 from outrider.store.sql.control.rows import as_json
 from outrider.store.sql.engine import Engine
 from outrider.store.sql.script import Script

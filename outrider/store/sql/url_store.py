@@ -28,7 +28,7 @@ from outrider.model.task import (
 )
 from outrider.model.url import canonical_domain
 from outrider.policy.admission import admit
-from outrider.store.sql.control.checks import check_batch, check_name, check_number
+from outrider.store.checks import check_batch, check_name, check_number
 from outrider.store.sql.engine import Engine
 from outrider.store.sql.script import Script
 from outrider.store.sql.urls import browse, checks, crawls, gates, overrides, upkeep

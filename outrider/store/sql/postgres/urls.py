@@ -218,7 +218,8 @@ CATALOGUE: Catalogue = {
     # A lease may have to insert a robots task, and must not wait for an adder of the same URL, who may be
     # waiting for the lease: hence a lock of its own that the lease only tries.
     "lock_robots_urls": Sql("""
-        SELECT pg_advisory_xact_lock(hashtextextended(encode(w.hash, 'hex'), 1)) FROM unnest($1::bytea[]) AS w (hash)"""),
+        SELECT pg_advisory_xact_lock(hashtextextended(encode(w.hash, 'hex'), 1))
+          FROM unnest($1::bytea[]) AS w (hash)"""),
     "try_robots_url": Sql("""
         SELECT true WHERE pg_try_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), 1))"""),
     "lock_robots_task": Sql("""

@@ -49,6 +49,7 @@ few statements, not one for each row. 2,000 rows one by one took 33 µs each, by
 PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
+    "PRAGMA foreign_keys = ON",
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -49152",
 )

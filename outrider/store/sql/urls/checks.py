@@ -12,7 +12,7 @@ from outrider.model.machines import TaskState
 from outrider.model.settings import Settings
 from outrider.model.task import MAX_BATCH, Kind, Refusal, TaskFilter
 from outrider.policy.admission import key_problem, storable
-from outrider.store.sql.control.checks import check_choice, check_name, check_number, check_uuid
+from outrider.store.checks import check_choice, check_name, check_number, check_uuid
 
 DAY_MS = 86_400_000
 

@@ -7,7 +7,7 @@ import msgspec
 from outrider.model.errors import CrawlConflict, InvalidInput, UnknownCrawl, shown
 from outrider.model.task import MAX_KEY_CHARACTERS, Crawl, CrawlLimits, CrawlRules, CrawlState, KeyRule
 from outrider.policy.admission import storable
-from outrider.store.sql.control.checks import check_choice
+from outrider.store.checks import check_choice
 from outrider.store.sql.script import Call, Row, Script
 
 
