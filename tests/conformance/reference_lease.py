@@ -65,7 +65,8 @@ class LeaseJudge:
         ]
         self._taken: Counter[tuple[str, str]] = Counter()
         self._gave_other_kinds: set[tuple[str, str]] = set()
-        self._met_leased_url = False
+        self.leased_elsewhere: set[tuple[str, str, str]] = set()
+        """The due tasks of its crawls whose URLs have another lease. A look may end at each of them."""
 
     def take_over(self, grant: LeaseGrant) -> None:
         """Check everything that was granted, and note it in the model."""
@@ -131,7 +132,7 @@ class LeaseJudge:
     def _check_bands(self, crawl: ModelCrawl, served: str) -> None:
         """No queue of a better band waits; but one that gave something beside its pages may have another page."""
         band = crawl.queues[served].band
-        if band is None or self._met_leased_url:
+        if band is None or self.leased_elsewhere:
             return
         for key, queue in crawl.queues.items():
             if queue.band is not None and queue.band < band and (crawl.name, key) not in self._gave_other_kinds:
@@ -140,7 +141,7 @@ class LeaseJudge:
 
     def _check_turn(self, lease: Lease) -> None:
         """Leases from any crawl rotate over crawls first."""
-        if self.request.crawl is not None or self._met_leased_url:
+        if self.request.crawl is not None or self.leased_elsewhere:
             return
         for crawl in self.crawls:
             if crawl.turn < self.model.crawls[lease.crawl].turn:
@@ -169,7 +170,7 @@ class LeaseJudge:
             is_late = next_ready_at is None or next_ready_at > moment + PATIENCE_MS
             for crawl in self.crawls:
                 for offer in self._offers_of(crawl, moment):
-                    is_sure = offer.is_sure and not self._met_leased_url
+                    is_sure = offer.is_sure and not self.leased_elsewhere
                     assert offer.is_optional or not (is_late or is_sure), (
                         f"{offer.url} of {offer.asker.crawl}/{offer.asker.key} is ready at {moment} "
                         f"({moment - self.now:+}), but next_ready_at is {next_ready_at}"
@@ -267,7 +268,7 @@ class LeaseJudge:
                 if task.state is TaskState.PENDING and task.due_at <= self.now and self._is_leased(task.url):
                     task.passed_over_until = self.now + PATIENCE_MS
                     task.was_passed_over = True
-                    self._met_leased_url = True
+                    self.leased_elsewhere.add((task.crawl, task.key, task.url))
 
 
 def robots_url(task: ModelTask) -> str:

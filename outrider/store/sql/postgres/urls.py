@@ -1,6 +1,9 @@
 """The statements of the URL plane in PostgreSQL's dialect.
 
 What locks several rows locks them in the order of their keys. `lease` alone uses SKIP LOCKED.
+
+OFFSET 0 keeps the planner from moving a crawl's number out of a list of rows: it would then, where it has no
+statistics, go through the crawl and look for each task in the list, and not the other way round.
 """
 
 from outrider.model.task import NEVER
@@ -46,10 +49,12 @@ CATALOGUE: Catalogue = {
          ORDER BY crawl_id FOR KEY SHARE"""),
     "wake_limited": Sql(f"""
         WITH locked AS (
-            SELECT q.key FROM queues q
-             WHERE q.crawl_id = $1 AND q.band BETWEEN 0 AND 15 AND q.ready_at = {LIMITED}
+            SELECT q.crawl_id, q.key FROM queues q
+             WHERE q.crawl_id = $1 AND q.ready_at = {LIMITED}
+               AND q.band = ANY ('{{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}}'::smallint[])
              ORDER BY q.key FOR NO KEY UPDATE)
-        UPDATE queues q SET gate_opens_at = 0 FROM locked WHERE q.crawl_id = $1 AND q.key = locked.key"""),
+        UPDATE queues q SET gate_opens_at = 0
+          FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
     # ------------------------------------------------------------------- add
     "queue_domains": Sql("""
         SELECT q.crawl_id, q.key, q.domain
@@ -200,10 +205,10 @@ CATALOGUE: Catalogue = {
         UPDATE tasks t SET delayed = false
           FROM unnest($3::text[]) AS w (key)
          CROSS JOIN LATERAL (
-            SELECT d.hash FROM tasks d
+            SELECT d.crawl_id, d.key, d.hash FROM tasks d
              WHERE d.crawl_id = $1 AND d.key = w.key AND d.state = 1 AND d.delayed AND d.due_at <= $2
              ORDER BY d.due_at LIMIT 1000) due
-         WHERE t.crawl_id = $1 AND t.key = w.key AND t.hash = due.hash AND t.state = 1"""),
+         WHERE t.crawl_id = due.crawl_id AND t.key = due.key AND t.hash = due.hash AND t.state = 1"""),
     "ready_tasks": Sql("""
         SELECT h.key, h.hash, h.url, h.kind, h.priority, h.depth, h.attempt_count, h.discovery_type,
                a.etag, a.last_modified, m.metadata
@@ -242,12 +247,12 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
     "postpone_tasks": Sql("""
         UPDATE tasks t SET delayed = true, due_at = $2
-          FROM unnest($3::text[], $4::bytea[]) AS w (key, hash)
-         WHERE t.crawl_id = $1 AND t.key = w.key AND t.hash = w.hash AND t.state = 1"""),
+          FROM (SELECT $1::int AS crawl_id, * FROM unnest($3::text[], $4::bytea[]) AS w (key, hash) OFFSET 0) w
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.state = 1"""),
     "assign_tasks": Sql("""
         UPDATE tasks t SET state = 2, attempt_count = t.attempt_count + 1
-          FROM unnest($2::text[], $3::bytea[]) AS w (key, hash)
-         WHERE t.crawl_id = $1 AND t.key = w.key AND t.hash = w.hash AND t.state = 1
+          FROM (SELECT $1::int AS crawl_id, * FROM unnest($2::text[], $3::bytea[]) AS w (key, hash) OFFSET 0) w
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.state = 1
         RETURNING t.hash"""),
     "update_gates": Sql("""
         UPDATE gates g
@@ -263,8 +268,9 @@ CATALOGUE: Catalogue = {
     "move_queues": Sql("""
         UPDATE queues q
            SET gate_opens_at = w.opens_at, last_served_at = CASE WHEN w.served THEN $2 ELSE q.last_served_at END
-          FROM unnest($3::text[], $4::bigint[], $5::boolean[]) AS w (key, opens_at, served)
-         WHERE q.crawl_id = $1 AND q.key = w.key"""),
+          FROM (SELECT $1::int AS crawl_id, *
+                  FROM unnest($3::text[], $4::bigint[], $5::boolean[]) AS w (key, opens_at, served) OFFSET 0) w
+         WHERE q.crawl_id = w.crawl_id AND q.key = w.key"""),
     # A queue that seems empty may have tasks in a transaction that has not committed, and whose adder
     # saw no need to wake it. So it sleeps in three looks: the first leaves a mark that adders clear, the
     # second notes the transactions then running, the third comes after all of them have ended.
@@ -278,15 +284,15 @@ CATALOGUE: Catalogue = {
                                   WHEN q.drained_xid = 0 THEN r.next_to_run
                                   WHEN q.drained_xid <= r.oldest_running THEN NULL
                                   ELSE q.drained_xid END
-          FROM (SELECT w.key,
+          FROM (SELECT $1::int AS crawl_id, w.key,
                        EXISTS (SELECT FROM tasks t WHERE t.crawl_id = $1 AND t.key = w.key AND t.state = 1
                                   AND NOT t.delayed) AS ready,
                        coalesce((SELECT min(t.due_at) FROM tasks t WHERE t.crawl_id = $1 AND t.key = w.key
                                     AND t.state = 1 AND t.delayed), {NEVER}) AS next_due_at,
                        pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest_running,
                        pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next_to_run
-                  FROM unnest($3::text[]) AS w (key)) r
-         WHERE q.crawl_id = $1 AND q.key = r.key"""),
+                  FROM unnest($3::text[]) AS w (key) OFFSET 0) r
+         WHERE q.crawl_id = r.crawl_id AND q.key = r.key"""),
     "next_ready_at": Sql("""
         SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
@@ -398,11 +404,13 @@ CATALOGUE: Catalogue = {
          WHERE crawl_id = $1 AND ($2::text IS NULL OR key = $2) AND (key, hash) > ($3, $4)
          ORDER BY key, hash LIMIT $5"""),
     "delete_tasks": Sql("""
-        DELETE FROM tasks t USING unnest($2::text[], $3::bytea[]) AS w (key, hash)
-         WHERE t.crawl_id = $1 AND t.key = w.key AND t.hash = w.hash RETURNING t.hash"""),
+        DELETE FROM tasks t
+         USING (SELECT $1::int AS crawl_id, * FROM unnest($2::text[], $3::bytea[]) AS w (key, hash) OFFSET 0) w
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash RETURNING t.hash"""),
     "delete_metadata": Sql("""
-        DELETE FROM task_metadata m USING unnest($2::text[], $3::bytea[]) AS w (key, hash)
-         WHERE m.crawl_id = $1 AND m.key = w.key AND m.hash = w.hash"""),
+        DELETE FROM task_metadata m
+         USING (SELECT $1::int AS crawl_id, * FROM unnest($2::text[], $3::bytea[]) AS w (key, hash) OFFSET 0) w
+         WHERE m.crawl_id = w.crawl_id AND m.key = w.key AND m.hash = w.hash"""),
     "queue_totals": Sql("""
         SELECT kind, sum(discovered)::bigint, sum(pending)::bigint, sum(assigned)::bigint, sum(completed)::bigint,
                sum(failed)::bigint
