@@ -130,7 +130,11 @@ class LeaseJudge:
         assert lease.token not in self.model.answers
 
     def _check_bands(self, crawl: ModelCrawl, served: str) -> None:
-        """No queue of a better band waits; but one that gave something beside its pages may have another page."""
+        """No queue of a better band waits.
+
+        But a look stops after as many tasks as a limit allows pages: having met other kinds of tasks, it may
+        leave a page for the next one.
+        """
         band = crawl.queues[served].band
         if band is None or self.leased_elsewhere:
             return
@@ -144,7 +148,8 @@ class LeaseJudge:
         if self.request.crawl is not None or self.leased_elsewhere:
             return
         for crawl in self.crawls:
-            if crawl.turn < self.model.crawls[lease.crawl].turn:
+            gave_other_kinds = any(name == crawl.name for name, _ in self._gave_other_kinds)
+            if crawl.turn < self.model.crawls[lease.crawl].turn and not gave_other_kinds:
                 waiting = [offer for offer in self._offers_of(crawl, self.now) if offer.is_sure]
                 assert not waiting, f"it was the turn of {crawl.name}, not of {lease.crawl}: {waiting}"
 

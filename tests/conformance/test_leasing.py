@@ -353,3 +353,12 @@ async def test_a_queue_of_one_domain_that_gets_another_obeys_both_gates(urls: Ur
     assert leased.domain == "b.example"
     assert at < T0 + 10 * SECOND
     await check_counts(urls)
+
+
+async def test_a_blocked_domain_at_the_head_of_a_mixed_queue_does_not_hold_up_the_rest(urls: UrlStore) -> None:
+    """Invariant 7, Politeness: a gate closes its own domain and no other."""
+    await create(urls)
+    await add(urls, *(found(f"http://shut.example/{number}", key="k") for number in range(100)))
+    await add(urls, found("http://open.example/", key="k"))
+    await urls.configure_gate("shut.example", GateSettings(blocked_until=T0 + 90 * 24 * 60 * MINUTE), now=T0)
+    assert [leased.url for leased in await lease(urls, now=T0 + SECOND)] == ["http://open.example/"]

@@ -77,6 +77,10 @@ def done(lease: Lease) -> Report:
     return Report(token=lease.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200), links=found)
 
 
+TOO_LONG_S = 60.0
+"""By then everything should have been done several times over."""
+
+
 class Work:
     """Workers that crawl until everything is done, and what they were told."""
 
@@ -86,19 +90,20 @@ class Work:
         self._progress = asyncio.Condition()
 
     async def run(self, worker: str) -> None:
-        for number in range(100_000):
-            request = LeaseRequest(worker=worker, request_id=str(number), slots=4, crawl="c")
-            leases = (await self.urls.lease(request)).leases
-            answers = await self.urls.report([done(lease) for lease in leases])
-            async with self._progress:
-                self.verdicts += [answer.verdict for answer in answers]
-                self._progress.notify_all()
-            if not leases and len(self.verdicts) >= SEEDS * (LINKS + 1):
-                return
+        number = 0
+        async with asyncio.timeout(TOO_LONG_S):
+            while len(self.verdicts) < SEEDS * (LINKS + 1):
+                number += 1
+                request = LeaseRequest(worker=worker, request_id=str(number), slots=4, crawl="c")
+                leases = (await self.urls.lease(request)).leases
+                answers = await self.urls.report([done(lease) for lease in leases])
+                async with self._progress:
+                    self.verdicts += [answer.verdict for answer in answers]
+                    self._progress.notify_all()
 
     async def reach(self, number: int) -> None:
         """Wait until so many pages have been reported."""
-        async with self._progress:
+        async with asyncio.timeout(TOO_LONG_S), self._progress:
             await self._progress.wait_for(lambda: len(self.verdicts) >= number)
 
 

@@ -99,6 +99,12 @@ async def begun(*calls: Awaitable[object]) -> list["asyncio.Future[object]"]:
     return tasks
 
 
+async def answers_of(calls: list["asyncio.Future[object]"]) -> list[object]:
+    """Collect answers and errors; somebody who is never answered is an error, too."""
+    async with asyncio.timeout(30):
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+
 async def leased(urls: UrlStore, number: int) -> list[Lease]:
     await urls.add("c", [page(n) for n in range(number)], now=NOW)
     request = LeaseRequest(worker="w", request_id="r", slots=number + 1, crawl="c")
@@ -118,7 +124,7 @@ async def test_callers_who_come_together_share_a_transaction(urls: UrlStore, pat
     before = commits(path)
     with written_by_another_process(path):
         calls = await begun(*(urls.add("c", [page(n)], now=NOW) for n in range(100)))
-    await asyncio.gather(*calls)
+    assert not [answer for answer in await answers_of(calls) if isinstance(answer, Exception)]
     assert commits(path) == before + 1
     assert query(path, "SELECT count(*) FROM tasks") == [(101,)]
 
@@ -153,7 +159,7 @@ async def test_one_that_fails_does_not_harm_those_it_shares_a_transaction_with(u
     before = commits(path)
     with written_by_another_process(path):
         calls = await begun(*(urls.report([done(lease)], now=NOW + 1) for lease in leases))
-    answers = await asyncio.gather(*calls, return_exceptions=True)
+    answers = await answers_of(calls)
     assert isinstance(answers.pop(7), InvalidTransition)
     assert {answer[0].verdict for answer in answers if isinstance(answer, list)} == {Verdict.COMPLETED}
     assert len(answers) == 19
@@ -170,7 +176,7 @@ async def test_a_caller_that_gives_up_harms_nobody(urls: UrlStore, path: Path) -
         for number in (0, 4, 9):
             calls[number].cancel()
         await asyncio.sleep(0)
-    answers = await asyncio.gather(*calls, return_exceptions=True)
+    answers = await answers_of(calls)
     assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [n in (0, 4, 9) for n in range(10)]
     stored = {url for (url,) in query(path, "SELECT url FROM tasks")}
     assert {page(n).url for n in range(10) if n not in (0, 4, 9)} <= stored
@@ -184,7 +190,7 @@ async def test_closing_commits_what_is_waiting(path: Path) -> None:
     await stores.urls.add("c", [page(0)], now=NOW)
     with written_by_another_process(path):
         calls = await begun(*(stores.urls.add("c", [page(n)], now=NOW) for n in range(1, 10)), stores.close())
-    await asyncio.gather(*calls)
+    assert not [answer for answer in await answers_of(calls) if isinstance(answer, Exception)]
     assert query(path, "SELECT count(*) FROM tasks") == [(10,)]
     assert not Path(f"{path}-wal").exists(), "the log has gone back into the file"
     with pytest.raises(StoreError, match="is closed"):
@@ -217,7 +223,7 @@ async def test_another_process_that_writes_for_too_long_is_an_error_after_a_boun
         with written_by_another_process(path):
             began = time.monotonic()
             calls = await begun(*(stores.urls.add("c", [page(n)], now=NOW) for n in range(1, 9)))
-            answers = await asyncio.gather(*calls, return_exceptions=True)
+            answers = await answers_of(calls)
             waited_s = time.monotonic() - began
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 8
         assert "locked by another process" in str(answers[0])

@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 LOCK_WAIT_S = 30.0
 """How long to wait for another process that is writing."""
-SHARED_S = 0.05
+SHARED_S = 0.25
 """A transaction takes in no more scripts after so long, so that the first caller is not kept waiting."""
 READERS = 4
 

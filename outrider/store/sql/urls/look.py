@@ -6,7 +6,7 @@ from typing import NamedTuple
 from outrider.model.gate import Gate
 from outrider.model.identifiers import new_uuid7_bytes
 from outrider.model.lease import LeaseRequest
-from outrider.model.task import MAX_PRIORITY, NEVER, DiscoveryType, Kind
+from outrider.model.task import MAX_BATCH, MAX_PRIORITY, NEVER, DiscoveryType, Kind
 from outrider.model.url import locate, url_hash
 from outrider.policy import politeness
 from outrider.policy.politeness import Leased, Traffic
@@ -19,6 +19,7 @@ from outrider.store.sql.urls.waking import LIMITED
 
 MIXED_LOOK = 8
 """How many tasks of a queue of several domains are looked at for one whose gate is open."""
+MIXED_DEEPEST = MAX_BATCH
 MIXED_AGAIN_MS = 1_000
 HELD_AGAIN_MS = 20
 """When to look again at a queue whose gate somebody held."""
@@ -219,7 +220,29 @@ def _take(
 def _take_mixed(
     round_: Round, queue: ReadyQueue, tasks: list[ReadyTask], most: int, changes: CountChanges
 ) -> Script[None]:
-    """Take from a queue of several domains whatever stands before an open gate, near its head."""
+    """Take from a queue of several domains whatever stands before an open gate.
+
+    Where all gates near its head are closed, it looks deeper, so that one blocked domain does not hold up the rest.
+    """
+    number = MIXED_LOOK
+    while True:
+        again_at, took = yield from _take_open(round_, queue, tasks, most, changes)
+        if took or len(tasks) < number or number >= MIXED_DEEPEST:
+            break
+        number = min(8 * number, MIXED_DEEPEST)
+        rows = yield Call("ready_tasks", (round_.crawl_id, number), [(queue.key,)])
+        tasks = [ReadyTask(*row) for row in rows]
+    if not tasks:
+        round_.drained.append(queue.key)
+    elif not took:
+        at_limit = round_.allowance[queue.key] <= 0
+        round_.opens[queue.key] = LIMITED if at_limit else min(again_at, round_.now + MIXED_AGAIN_MS)
+
+
+def _take_open(
+    round_: Round, queue: ReadyQueue, tasks: list[ReadyTask], most: int, changes: CountChanges
+) -> Script[tuple[int, int]]:
+    """Take those of some tasks whose gates are open; tell when the next may open, and how many were taken."""
     domains = {task.hash: locate(task.url).domain for task in tasks}
     yield from round_.lock_gates(set(domains.values()))
     before = len(round_.granted)
@@ -231,11 +254,7 @@ def _take_mixed(
         yield from _take(round_, queue, domains[task.hash], [task], taken + 1, changes)
         if len(round_.granted) == taken:
             again_at = min(again_at, round_.opens.pop(queue.key, NEVER))
-    if not tasks:
-        round_.drained.append(queue.key)
-    elif len(round_.granted) == before:
-        at_limit = round_.allowance[queue.key] <= 0
-        round_.opens[queue.key] = LIMITED if at_limit else min(again_at, round_.now + MIXED_AGAIN_MS)
+    return again_at, len(round_.granted) - before
 
 
 def _robots_task(
