@@ -87,7 +87,8 @@ SELECT 'big', {{key}}, {{key}}, {{hash}}, {{hash}}, 1, {{key}}, 0, 'done', 'comp
 """
 
 IN_SQLITE = {
-    "numbers": f"(WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {QUEUES - 1}) SELECT i FROM n)",
+    "numbers": f"""(WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {QUEUES - 1})
+                   SELECT i FROM n)""",
     "key": "printf('d%06d.example', i)",
     "uuid": "printf('00000000-0000-7000-8000-%012x', i)",
     "hash": "CAST(printf('%016d', i) AS BLOB)",

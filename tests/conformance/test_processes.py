@@ -5,16 +5,15 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
-
-import pytest
 
 from outrider.model.artifact import Fetch
 from outrider.model.errors import UnknownCrawl
 from outrider.model.gate import GateSettings, Robots
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Renewal, Report, Token, Verdict
 from outrider.model.settings import Settings
-from outrider.model.task import Added, Crawl, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings
+from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings
 from outrider.store.opening import open_store
 from outrider.store.protocols import UrlStore
 from tests.conformance.backends import Place
@@ -106,7 +105,7 @@ def check_exclusive(held: Iterable[Held]) -> None:
         by_url[each.url].append(each)
     for url, times in by_url.items():
         times.sort(key=lambda each: each.since)
-        for first, second in zip(times, times[1:], strict=False):
+        for first, second in pairwise(times):
             assert first.until <= second.since, f"{url} was leased twice at once"
 
 
@@ -115,8 +114,9 @@ async def check_deadlocks(place: Place) -> None:
     if not place.dsn.startswith("postgresql:"):
         return
     others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    while (await place.backend.query(place.dsn, others))[0][0]:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while (await place.backend.query(place.dsn, others))[0][0]:
+            pass
     counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     assert (await place.backend.query(place.dsn, counted))[0][0] == 0
 
@@ -252,7 +252,7 @@ async def test_the_same_url_in_two_crawls_is_never_leased_in_both_at_once(place:
     await check_deadlocks(place)
 
 
-MIXED_OPERATIONS = 150
+MIXED_OPERATIONS = 300
 MIXED_CRAWLS = ("mix-a", "mix-b")
 MIXED_DOMAINS = [f"d{n}.example" for n in range(6)]
 MIXED_LIMITS = (

@@ -193,7 +193,7 @@ def test_a_new_file_with_a_difficult_name_is_made_where_it_was_asked_for(tmp_pat
 def test_a_newer_schema_is_refused(store: str) -> None:
     migrate.upgrade(store)
     query(store, f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'")
-    with pytest.raises(SchemaTooNew, match="9999.*upgrade Outrider"):
+    with pytest.raises(SchemaTooNew, match=r"9999.*upgrade Outrider"):
         asyncio.run(open_store(store))
 
 

@@ -61,7 +61,7 @@ def _is_empty(dsn: SqliteDsn) -> bool:
     with translated_sqlite_errors(dsn):
         connection = connect(dsn)
         try:
-            return connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+            return connection.execute("SELECT 1 FROM sqlite_schema").fetchone() is None
         finally:
             connection.close()
 

@@ -80,13 +80,14 @@ CATALOGUE: Catalogue = {
           JOIN gates g ON g.domain = w.gate
          ORDER BY w.crawl_id, w.key ON CONFLICT (crawl_id, key) DO NOTHING RETURNING crawl_id, key"""),
     "take_sequence": Sql("SELECT nextval('discovery_sequence') FROM generate_series(1, $1::int)"),
-    "known_tasks": Sql("""
+    "known_tasks": Sql(""),
+    "compare_tasks": Sql("""
         SELECT coalesce(json_agg(w.sequence) FILTER (WHERE t.url = w.url), '[]')::text,
                coalesce(json_agg(w.sequence) FILTER (WHERE t.url <> w.url), '[]')::text
           FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[], $5::bigint[])
             AS w (crawl_id, key, hash, url, sequence)
           JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
-    # Gives the rows that somebody else inserted first, which are few, and not those that are new.
+    # Gives the rows that were there already.
     "insert_tasks": Sql("""
         WITH w AS (
             SELECT * FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[], $5::smallint[], $6::smallint[],

@@ -72,6 +72,7 @@ CATALOGUE: Catalogue = {
         SELECT json_group_array(w.sequence) FILTER (WHERE t.url = w.url),
                json_group_array(w.sequence) FILTER (WHERE t.url <> w.url)
           FROM w CROSS JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
+    "compare_tasks": NOTHING,
     "insert_tasks": Sql("""
         INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
                            discovery_type, discovered_at)

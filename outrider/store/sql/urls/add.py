@@ -138,32 +138,42 @@ def _rows(
 
 
 def _insert_unknown(offered: list[TaskRow]) -> Script[tuple[list[TaskRow], list[TaskRow]]]:
-    """Insert what is not known; returns what was inserted, and what must be tried with another hash."""
-    inserted: list[TaskRow] = []
+    """Insert what is not known; returns what was inserted, and what must be tried with another hash.
+
+    SQLite asks first and inserts the rest; PostgreSQL, where others insert as well, inserts first and asks about
+    what was there. Either way each task is looked up once.
+    """
+    known, colliding = yield from _compared("known_tasks", offered)
+    unknown: list[TaskRow] = []
     again: list[TaskRow] = []
-    while offered:
-        known: set[int] = set()
-        colliding: set[int] = set()
-        questions = [_identity(row) for row in offered]
-        for same, other in (yield Call("known_tasks", (), questions)):
-            known.update(msgspec.json.decode(same))
-            colliding.update(msgspec.json.decode(other))
-        unknown: list[TaskRow] = []
-        last: TaskRow = (None,) * 4
-        for row in offered:
-            if row[SEQUENCE] in known:
-                continue
-            if row[SEQUENCE] in colliding:
-                again.append(row)
-            elif row[2] != last[2] or row[1] != last[1] or row[0] != last[0]:
-                unknown.append(row)
-                last = row
-            elif row[3] != last[3]:
-                again.append(row)
-        lost = {row[0] for row in (yield Call("insert_tasks", (), unknown))}
-        inserted += [row for row in unknown if row[SEQUENCE] not in lost] if lost else unknown
-        offered = [row for row in unknown if row[SEQUENCE] in lost] if lost else []
-    return inserted, again
+    last: TaskRow = (None,) * 4
+    for row in offered:
+        if row[SEQUENCE] in known:
+            continue
+        if row[SEQUENCE] in colliding:
+            again.append(row)
+        elif row[2] != last[2] or row[1] != last[1] or row[0] != last[0]:
+            unknown.append(row)
+            last = row
+        elif row[3] != last[3]:
+            again.append(row)
+    there = {row[0] for row in (yield Call("insert_tasks", (), unknown))}
+    if not there:
+        return unknown, again
+    refused = [row for row in unknown if row[SEQUENCE] in there]
+    _, colliding = yield from _compared("compare_tasks", refused)
+    again += [row for row in refused if row[SEQUENCE] in colliding]
+    return [row for row in unknown if row[SEQUENCE] not in there], again
+
+
+def _compared(statement: str, rows: list[TaskRow]) -> Script[tuple[set[int], set[int]]]:
+    """Tell which of these tasks are there, and where another URL has taken the place of one."""
+    known: set[int] = set()
+    colliding: set[int] = set()
+    for same, other in (yield Call(statement, (), [_identity(row) for row in rows])):
+        known.update(msgspec.json.decode(same))
+        colliding.update(msgspec.json.decode(other))
+    return known, colliding
 
 
 def _count(inserted: list[TaskRow], origins: list[Candidate], changes: CountChanges, wakes: Wakes) -> None:

@@ -174,7 +174,7 @@ def _move_queues(round_: Round, queues: list[ReadyQueue]) -> Script[None]:
             gate, traffic = round_.gates[served[queue.key]], round_.traffic[served[queue.key]]
             again_at = round_.now if queue.domain is None else politeness.look_again_at(gate, traffic, round_.limits)
             moves.append((queue.key, max(again_at, round_.now), True))
-        elif queue.key in round_.opens and queue.domain not in round_.excluded:
+        elif queue.key in round_.opens and not (round_.excluded and queue.domain in (None, *round_.excluded)):
             moves.append((queue.key, round_.opens[queue.key], False))
     yield Call("move_queues", (round_.crawl_id, round_.now), moves)
     yield Call("rest_queues", (round_.crawl_id, round_.now), [(key,) for key in round_.drained])

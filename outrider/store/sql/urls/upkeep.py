@@ -59,6 +59,7 @@ def purge(
     places = [(row[0], row[1]) for row in old]
     removed = yield Call("delete_tasks", (stored.crawl_id,), places)
     yield Call("delete_metadata", (stored.crawl_id,), places)
+    yield Call("wake_limited", (stored.crawl_id,))
     changes = CountChanges()
     for task_key, _, url, state, kind, _ in old:
         changes.add((stored.crawl_id, task_key, locate(url).domain, kind), state, -1)
