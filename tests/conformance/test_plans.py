@@ -276,6 +276,9 @@ def test_a_whole_lease_costs_sqlite_few_steps(big_connection: ExplainingConnecti
 # --------------------------------------------------------------- PostgreSQL
 
 
+POSTGRES_STATEMENTS = {name for name, statement in postgres_urls.CATALOGUE.items() if statement.text}
+
+
 async def fill_postgres(dsn: str) -> None:
     connection = await asyncpg.connect(dsn)
     await connection.execute(FILL.format(**IN_POSTGRES))
@@ -287,7 +290,8 @@ async def explain_all(dsn: str) -> dict[str, Any]:
     """Explain each statement as the engine has it planned: without regard to its values."""
     connection = await asyncpg.connect(dsn, server_settings=SERVER_SETTINGS)
     plans = {}
-    for name, (text,) in postgres_urls.CATALOGUE.items():
+    for name in POSTGRES_STATEMENTS:
+        text = postgres_urls.CATALOGUE[name].text
         await connection.execute(f"PREPARE {name} AS {text}")
         number = max((int(found) for found in re.findall(r"\$(\d+)", text)), default=0)
         arguments = f"({', '.join(['NULL'] * number)})" if number else ""
@@ -316,7 +320,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-@pytest.mark.parametrize("name", sorted(postgres_urls.CATALOGUE.keys() - WHOLE_CRAWL))
+@pytest.mark.parametrize("name", sorted(POSTGRES_STATEMENTS - WHOLE_CRAWL))
 def test_postgres_finds_rows_by_an_index(postgres_plans: dict[str, Any], name: str) -> None:
     for node in nodes(postgres_plans[name]):
         condition = node.get("Index Cond", "")

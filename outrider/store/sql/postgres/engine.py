@@ -31,6 +31,9 @@ Answer = TypeVar("Answer")
 PATIENCE_S = 30.0
 STATEMENT_S = 60.0
 POOL_SIZE = 8
+REPLAN_S = 15
+"""How long a plan is kept. One that was made when a table was nearly empty suits it badly once it has grown, and
+nothing but the next ANALYZE would tell: `wake_queues` was seen to take 20 times as long for a minute."""
 
 
 class PostgresEngine:
@@ -70,7 +73,7 @@ class PostgresEngine:
             timeout=CONNECT_S,
             command_timeout=STATEMENT_S,
             statement_cache_size=0 if pooled else 1000,
-            max_cached_statement_lifetime=0,
+            max_cached_statement_lifetime=REPLAN_S,
             max_inactive_connection_lifetime=300,
             server_settings=None if pooled else SERVER_SETTINGS,
             reset=_nothing,
