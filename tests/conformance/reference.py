@@ -6,7 +6,7 @@ is in `reference_lease`, how leases end in `reference_report`.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outrider.model.artifact import Fetch
@@ -27,6 +27,7 @@ from outrider.model.task import (
     Kind,
     QueueSettings,
     Refusal,
+    TaskFilter,
 )
 from outrider.model.url import UrlRefused, locate
 
@@ -53,6 +54,9 @@ class ModelTask:
     expiries: int = 0
     http_status: int | None = None
     reason: str | None = None
+    metadata: Mapping[str, object] | None = None
+    etag: str | None = None
+    """What the last report said."""
     passed_over_until: int = 0
     """A store may leave it alone until then, having met it while another lease had its URL."""
     was_passed_over: bool = False
@@ -211,6 +215,17 @@ class Model:
         )
         return Counts(**states)
 
+    def matching(self, crawl: str, which: TaskFilter) -> list[ModelTask]:
+        """List the tasks that a filter is about."""
+        return [
+            task
+            for task in self.crawls[crawl].tasks.values()
+            if which.state in (None, task.state)
+            and which.key in (None, task.key)
+            and which.kind in (None, task.kind)
+            and (which.url_contains or "") in task.url
+        ]
+
     def in_flight(self, domain: str) -> Iterator[ModelLease]:
         """Find what is on its way to a domain, over all crawls; silence does not end a request."""
         return (lease for lease in self.leases.values() if lease.task.domain == domain)
@@ -260,6 +275,7 @@ class Model:
                 due_at=now + item.due_in_ms,
                 discovered_at=now,
                 discovery_type=item.discovery_type,
+                metadata=item.metadata,
             )
             answers.append(AddResult(Added.NEW))
         for key, domains in joined.items():
@@ -407,4 +423,6 @@ def _refusal(item: Discovered) -> Refusal | None:
         return Refusal.BAD_KIND
     if item.key is not None and (not 1 <= len(item.key) <= MAX_KEY_CHARACTERS or "\0" in item.key):
         return Refusal.BAD_KEY
+    if item.metadata is not None and not all(isinstance(key, str) for key in item.metadata):
+        return Refusal.BAD_METADATA
     return None

@@ -290,3 +290,4 @@ def _check_fields(lease: Lease, task: ModelTask, attempt: int) -> None:
     assert (lease.crawl, lease.key, lease.url, lease.domain) == (task.crawl, task.key, task.url, task.domain)
     assert (lease.kind, lease.depth, lease.priority) == (task.kind, task.depth, task.priority)
     assert (lease.attempt, lease.discovery_type) == (attempt, task.discovery_type)
+    assert (lease.etag, lease.metadata) == (task.etag, task.metadata)

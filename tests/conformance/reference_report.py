@@ -55,7 +55,7 @@ def _end(model: Model, lease: ModelLease, report: Report, now: int) -> ReportAns
     _move_clocks(model, gate, lease, report, now)
     task.due_at = now
     task.reason = report.reason or str(report.outcome.value)
-    task.http_status = report.fetch.http_status
+    task.http_status, task.etag = report.fetch.http_status, report.fetch.etag
     wait = report.retry_after_ms or 0
     match report.outcome:
         case Outcome.DONE:

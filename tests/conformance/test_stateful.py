@@ -1,15 +1,13 @@
 """Random operations and clock jumps, done to a store and to the model, which must agree on everything.
 
 All invariants of the URL plane are in it: Identity, Exclusivity, Attempts, Depth, Counts are exact, and
-Politeness is global and durable. The universe is small, so that everything meets everything else: two
-crawls, five domains, two queues that clients named, two workers, two runs.
+Politeness is global and durable.
 """
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, ClassVar, Final, TypeVar
 
-import msgspec
 import pytest
 import uvloop
 from hypothesis import HealthCheck, seed, settings
@@ -18,28 +16,37 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from outrider.model.artifact import Fetch
 from outrider.model.errors import UnknownCrawl
-from outrider.model.gate import GateSettings, Robots
+from outrider.model.gate import GateSettings
 from outrider.model.lease import LeaseRequest, Outcome, Report, ReportAnswer, Token
 from outrider.model.machines import TaskState
-from outrider.model.settings import Settings
-from outrider.model.task import (
-    AddResult,
-    Counts,
-    CrawlLimits,
-    CrawlState,
-    Discovered,
-    Kind,
-    Queue,
-    QueueSettings,
-    Task,
-    TaskFilter,
-)
+from outrider.model.task import AddResult, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, TaskFilter
 from outrider.model.url import locate
 from outrider.store.opening import open_store
 from outrider.store.protocols import UrlStore
-from tests.conformance import reference_lease, reference_report
+from tests.conformance import reference_check, reference_lease, reference_report
 from tests.conformance.backends import Backend
 from tests.conformance.reference import Model, ModelCrawl, ModelTask
+from tests.conformance.universe import (
+    CRAWLS,
+    DOMAINS,
+    ITEMS,
+    KEYS,
+    MIXED_URLS,
+    OUTCOMES,
+    RUNS,
+    SECOND_QUEUE_URLS,
+    SHORT_LIVED,
+    T0,
+    URLS,
+    batches,
+    crawls,
+    jumps,
+    limits,
+    picks,
+    reports,
+    spans,
+    workers,
+)
 
 Answer = TypeVar("Answer")
 
@@ -55,72 +62,6 @@ REPRODUCIBLE: Final = settings(
     max_examples=CHUNK, stateful_step_count=OPERATIONS, database=None, deadline=None, print_blob=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-T0: Final = 1_700_000_000_000
-
-SHORT_LIVED = Settings(backoff_jitter=0.0, max_retries=2, max_deferrals=2, max_lease_expiries=2)
-"""Ends come soon, and nothing is left to chance."""
-
-CRAWLS: Final = ("first", "second")
-WORKERS: Final = ("ann", "bob")
-RUNS: Final = (None, "01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
-URLS: Final = [
-    *(f"https://{host}/{page}" for host in ("a.org", "b.org", "c.net", "d.co.uk") for page in range(5)),
-    "https://www.a.org/1", "http://a.org/2", "HTTPS://B.org:443/./1#top", "https://b.org/robots.txt",
-    "http://[2001:db8::1]:8080/1", "http://[2001:db8::1]:8080/2", "http://[2001:db8::1]:8080/",
-]  # fmt: skip
-DOMAINS: Final = list(dict.fromkeys(locate(url).domain for url in URLS))
-MIXED_URLS: Final = [
-    "https://a.org/1",
-    "https://c.net/1",
-    *(f"https://{host}/m{page}" for page in range(6) for host in ("a.org", "c.net")),
-]
-SECOND_QUEUE_URLS: Final = ["https://a.org/1", "https://a.org/2", "https://a.org/x", "https://a.org/y"]
-KEYS: Final = [*DOMAINS, "mixed", "second-queue"]
-
-ITEMS: Final[list[dict[str, Any]]] = [
-    {}, {}, {}, {}, {"depth": 1}, {"depth": 2}, {"depth": 3}, {"priority": 1}, {"priority": 9},
-    {"key": "mixed"}, {"key": "mixed", "priority": 1}, {"key": "second-queue"}, {"due_in_ms": 1_500},
-    {"due_in_ms": 60_000}, {"kind": Kind.IMAGE}, {"kind": Kind.SITEMAP, "depth": 1},
-    {"url": "javascript:alert(1)"}, {"url": "http://[::1"}, {"url": "http://a.org/\0"}, {"url": 7},
-    {"priority": -1}, {"depth": -1}, {"due_in_ms": -1}, {"key": ""}, {"key": "k" * 256}, {"kind": 9},
-]  # fmt: skip
-"""What may be said of a discovery, the last ten of them wrong."""
-
-OUTCOMES: Final[list[dict[str, Any]]] = [
-    {"outcome": Outcome.DONE}, {"outcome": Outcome.DONE}, {"outcome": Outcome.DONE, "sent_after_ms": 400},
-    {"outcome": Outcome.DONE, "sent_after_ms": 1_000, "reason": "thin"},
-    {"outcome": Outcome.DONE, "robots": Robots(text="Allow: /", expires_in_ms=30_000, crawl_delay_ms=2_000)},
-    {"outcome": Outcome.DONE, "robots": Robots(text="Allow: /x", expires_in_ms=0)},
-    {"outcome": Outcome.FAILED}, {"outcome": Outcome.FAILED, "reason": "timeout", "sent_after_ms": 999_999},
-    {"outcome": Outcome.FAILED, "retry_after_ms": 30_000}, {"outcome": Outcome.FAILED, "sent_after_ms": None},
-    {"outcome": Outcome.DEFERRED}, {"outcome": Outcome.DEFERRED, "backs_off": True, "fetch": Fetch(http_status=429)},
-    {"outcome": Outcome.DEFERRED, "backs_off": True, "retry_after_ms": 8_000, "fetch": Fetch(http_status=503)},
-    {"outcome": Outcome.DEFERRED, "sent_after_ms": None, "reason": "stopping"},
-    {"outcome": Outcome.REFUSED, "reason": "robots"}, {"outcome": Outcome.REFUSED},
-    {"outcome": Outcome.DONE, "fetch": Fetch()}, {"outcome": Outcome.FAILED, "retry_after_ms": -1},
-]  # fmt: skip
-"""What may be said in a report, the last two of them wrong."""
-
-crawls = st.sampled_from(CRAWLS)
-limits = st.builds(
-    CrawlLimits,
-    max_depth=st.sampled_from([None, None, 0, 1]),
-    max_pages=st.sampled_from([None, None, None, 3]),
-    max_pages_per_domain=st.sampled_from([None, 1, 2]),
-    delay_ms=st.sampled_from([0, 0, 1_000]),
-    concurrency=st.integers(1, 3),
-    robots=st.sampled_from([False, False, True]),
-)
-workers = st.sampled_from(WORKERS)
-picks = st.integers(0, 11)
-jumps = st.sampled_from([0, 0, 0, 1, 400, 600, 1_000, 1_000, 1_001, 5_000, 20_000, 61_000, 121_000])
-spans = st.sampled_from([None, 0, 900, 45_000])
-batches = st.lists(st.tuples(st.integers(0, len(URLS) - 1), st.integers(0, len(ITEMS) - 1)), min_size=1, max_size=8)
-reports = st.lists(
-    st.tuples(picks, st.integers(0, len(OUTCOMES) - 1), st.lists(st.integers(0, len(URLS) - 1), max_size=2)),
-    min_size=1,
-    max_size=4,
-)
 
 
 class StoreAndModel(RuleBasedStateMachine):
@@ -330,7 +271,7 @@ class StoreAndModel(RuleBasedStateMachine):
         elif what == "retry":
             chosen = _filter(which, None)
             retried = self.run(self.store.retry_failed(crawl, chosen, now=self.now))
-            assert retried == self.model.retry_failed(self._matching(crawl, chosen), self.now)
+            assert retried == self.model.retry_failed(self.model.matching(crawl, chosen), self.now)
         else:
             assert self.run(self.store.set_crawl_limits(crawl, limits)).limits == limits
             known.limits = limits
@@ -426,10 +367,11 @@ class StoreAndModel(RuleBasedStateMachine):
         """Find one task and list some."""
         where = locate(URLS[place])
         found = self.run(self.store.find_task(crawl, URLS[place] + "#found", key))
-        self._check_task(self.model.crawls[crawl].tasks.get((key or where.domain, where.url)), found)
+        known = self.model.crawls[crawl].tasks.get((key or where.domain, where.url))
+        reference_check.check_task(self.model, known, found)
         chosen = _filter(which, state)
-        listed = {(task.key, task.url) for task in self._list(crawl, chosen, limit)}
-        assert listed == {(task.key, task.url) for task in self._matching(crawl, chosen)}
+        listed = self.run(reference_check.listed(self.store, crawl, chosen, limit))
+        assert set(listed) == {(task.key, task.url) for task in self.model.matching(crawl, chosen)}
 
     # --------------------------------------------------------- comparisons
 
@@ -440,99 +382,9 @@ class StoreAndModel(RuleBasedStateMachine):
             return
         self.operations += 1
         if self.operations % FULL_CHECK_EVERY == 0:
-            for crawl in CRAWLS:
-                self._check_crawl(crawl)
-            for domain in self.model.gates:
-                self._check_gate(domain)
+            self.run(reference_check.check_everything(self.store, self.model))
         elif self.operations % QUEUE_CHECK_EVERY == 0:
-            self._check_queues(CRAWLS[self.operations % 2])
-
-    def _check_crawl(self, crawl: str) -> None:
-        assert self.run(self.store.counts(crawl)) == self.model.counts(crawl)
-        by_kind = self.run(self.store.counts_by_kind(crawl))
-        for kind in Kind:
-            assert by_kind.get(kind, Counts()) == self.model.counts(crawl, kind=kind), kind
-        self._check_queues(crawl)
-        self._check_tasks(crawl)
-        self._check_artifacts(crawl)
-
-    def _check_queues(self, crawl: str) -> None:
-        known = self.model.crawls[crawl]
-        queues = self.run(self.store.list_queues(crawl))
-        assert [queue.key for queue in queues] == sorted(known.queues)
-        for queue in queues:
-            self._check_queue(known, queue)
-
-    def _check_queue(self, crawl: ModelCrawl, queue: Queue) -> None:
-        known = crawl.queues[queue.key]
-        assert queue.counts == self.model.counts(crawl.name, queue.key)
-        assert queue.settings == known.settings
-        assert (queue.domain, queue.last_served_at) == (known.domain, known.last_served_at)
-        assert known.band in (None, queue.band), queue
-
-    def _check_tasks(self, crawl: str) -> None:
-        known = self.model.crawls[crawl].tasks
-        listed = self._list(crawl, TaskFilter(), 100)
-        assert len(listed) == len(known)
-        for task in listed:
-            self._check_task(known.get((task.key, task.url)), task)
-
-    def _check_task(self, known: ModelTask | None, task: Task | None) -> None:
-        if known is None or task is None:
-            assert known is None
-            assert task is None
-            return
-        lease = self.model.lease_of(known)
-        expected = Task(
-            crawl=known.crawl, key=known.key, url=known.url, kind=known.kind, state=known.state,
-            priority=known.priority, depth=known.depth, attempt_count=known.attempt_count,
-            failures=known.failures, deferrals=known.deferrals, expiries=known.expiries,
-            discovered_at=known.discovered_at, due_at=task.due_at if known.was_passed_over else known.due_at,
-            discovery_type=known.discovery_type, last_heartbeat=None if lease is None else lease.last_heartbeat,
-            http_status=known.http_status, reason=known.reason,
-        )  # fmt: skip
-        assert task == expected
-
-    def _check_artifacts(self, crawl: str) -> None:
-        artifacts = self.run(self.store.artifacts(crawl))
-        known = {artifact.token: artifact for artifact in self.model.artifacts.get(crawl, [])}
-        assert len(artifacts) == len(known)
-        for artifact in artifacts:
-            expected = known[Token(artifact.token)]
-            assert msgspec.structs.asdict(artifact) | vars(expected) == msgspec.structs.asdict(artifact)
-
-    def _check_gate(self, domain: str) -> None:
-        gate = self.run(self.store.get_gate(domain))
-        known = self.model.gates[domain]
-        assert gate is not None
-        assert gate == known.as_record(domain, gate.robots_version)
-        assert (gate.robots_version is None) == (known.robots_text is None)
-        if gate.robots_version is not None:
-            assert self.run(self.store.robots_text(domain)) == (gate.robots_version, known.robots_text)
-
-    def _matching(self, crawl: str, which: TaskFilter) -> list[ModelTask]:
-        return [
-            task
-            for task in self.model.crawls[crawl].tasks.values()
-            if which.state in (None, task.state)
-            and which.key in (None, task.key)
-            and which.kind in (None, task.kind)
-            and (which.url_contains or "") in task.url
-        ]
-
-    def _list(self, crawl: str, which: TaskFilter, limit: int) -> list[Task]:
-        """List everything, page by page: nothing comes twice, and no page is longer than was asked."""
-        listed: list[Task] = []
-        cursor: str | None = None
-        while True:
-            page = self.run(self.store.list_tasks(crawl, which, cursor=cursor, limit=limit))
-            assert len(page.tasks) <= limit
-            listed += page.tasks
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        assert len({(task.key, task.url) for task in listed}) == len(listed)
-        return listed
+            self.run(reference_check.check_queues(self.store, self.model, CRAWLS[self.operations % 2]))
 
 
 def _filter(which: str | Kind | None, state: TaskState | None) -> TaskFilter:

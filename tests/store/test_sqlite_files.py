@@ -170,6 +170,7 @@ def test_a_file_that_may_not_be_written_is_an_error_that_says_so(shared_folder: 
     assert "permissions" in message
     if holder is not None:
         holder.close()
+    path.chmod(0o644)
     asyncio.run(check_whole(path, 100))
 
 
@@ -182,6 +183,7 @@ def test_a_folder_that_may_not_be_written_is_an_error_that_says_so(shared_folder
     assert kind == StoreReadOnly.__name__, message
     assert str(path) in message
     assert "folder" in message
+    shared_folder.chmod(0o755)
     asyncio.run(check_whole(path, 100))
 
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count, islice
 from typing import TypeVar
 
 from outrider.model.artifact import Artifact
@@ -51,7 +52,8 @@ class SqlUrlStore:
     def __init__(self, engine: Engine, settings: Settings | None = None) -> None:
         self._engine = engine
         self._settings = settings or Settings()
-        self._slot = random.randrange(engine.slots)
+        self._first_slot = random.randrange(engine.slots)
+        self._slots_in_use: set[int] = set()
         self._crawls: dict[str, StoredCrawl] = {}
         """Crawls by name, for admission; `add` checks that they are still the same."""
 
@@ -90,16 +92,16 @@ class SqlUrlStore:
             if stored is None:
                 stored = await self._engine.read(lambda: crawls.find(crawl))
                 self._crawls[crawl] = stored
-            script = partial(add, stored, admit(items, stored.crawl.rules), now, self._slot)
+            script = partial(add, stored, admit(items, stored.crawl.rules), now)
             try:
-                return await self._engine.write(script)
+                return await self._counted(script)
             except RulesChanged:
                 self._crawls.pop(crawl, None)
 
     async def lease(self, request: LeaseRequest, *, now: int | None = None) -> LeaseGrant:
         """Hand out ready tasks, as far as politeness and limits allow."""
         checked = checks.checked_request(request, self._settings)
-        return await self._engine.write(lambda: lease(checked, now, self._settings, self._slot))
+        return await self._counted(lambda slot: lease(checked, now, self._settings, slot))
 
     async def renew(
         self, tokens: Sequence[Token], *, lease_ms: int | None = None, now: int | None = None
@@ -119,14 +121,14 @@ class SqlUrlStore:
         readable = [each for each, answer in zip(reports, answers, strict=True) if answer is None]
         if readable:
             chances = [random.random() for _ in readable]
-            given = iter(await self._engine.write(lambda: report(readable, now, self._settings, self._slot, chances)))
+            given = iter(await self._counted(lambda slot: report(readable, now, self._settings, slot, chances)))
             return [next(given) if answer is None else answer for answer in answers]
         return [answer for answer in answers if answer is not None]
 
     async def reap(self, *, most: int = REAP_BATCH, now: int | None = None) -> list[Token]:
         """Return the tasks of leases that have expired."""
         check_number(most, "most", 1, MAX_BATCH)
-        return await self._engine.write(lambda: reap(now, most, self._settings, self._slot))
+        return await self._counted(lambda slot: reap(now, most, self._settings, slot))
 
     async def release(
         self, tokens: Sequence[Token] = (), *, worker: str | None = None, now: int | None = None
@@ -136,22 +138,37 @@ class SqlUrlStore:
         if worker is not None:
             check_name(worker, "worker")
         named = [token for token in tokens if checks.is_token(token)]
-        return await self._engine.write(lambda: release(named, worker, now, self._settings, self._slot))
+        return await self._counted(lambda slot: release(named, worker, now, self._settings, slot))
 
     async def promote(self, crawl: str, *, now: int | None = None) -> int:
         """Make PENDING what an earlier depth limit left DISCOVERED."""
-        return await self._in_chunks(lambda: upkeep.promote(crawl, now, self._slot))
+        return await self._in_chunks(lambda slot: upkeep.promote(crawl, now, slot))
 
     async def retry_failed(self, crawl: str, which: TaskFilter = ANY_TASK, *, now: int | None = None) -> int:
         """Give FAILED tasks a fresh start."""
         checks.check_filter(which)
-        return await self._in_chunks(lambda: upkeep.retry_failed(crawl, which, now, self._slot))
+        return await self._in_chunks(lambda slot: upkeep.retry_failed(crawl, which, now, slot))
 
-    async def _in_chunks(self, script: Callable[[], Script[int]]) -> int:
+    async def _counted(self, script: Callable[[int], Script[Answer]]) -> Answer:
+        """Run a script with a slot for its counts that no other script of this process is using.
+
+        One at a time they all have the same, so that a count has few rows; at the same time they have different ones,
+        so that none waits for another's.
+        """
+        every = (number % self._engine.slots for number in count(self._first_slot))
+        free = (slot for slot in islice(every, self._engine.slots) if slot not in self._slots_in_use)
+        slot = next(free, self._first_slot)
+        self._slots_in_use.add(slot)
+        try:
+            return await self._engine.write(partial(script, slot))
+        finally:
+            self._slots_in_use.discard(slot)
+
+    async def _in_chunks(self, script: Callable[[int], Script[int]]) -> int:
         """Repeat a script, each time in a transaction of its own, until it finds less than a chunk."""
         done = 0
         while True:
-            number = await self._engine.write(script)
+            number = await self._counted(script)
             done += number
             if number < upkeep.CHUNK:
                 return done
@@ -212,7 +229,7 @@ class SqlUrlStore:
     async def delete_queue(self, crawl: str, key: str) -> int:
         """Remove a queue with its tasks and settings."""
         checks.check_key(key)
-        return await self._engine.write(lambda: upkeep.delete_queue(crawl, key, self._slot))
+        return await self._counted(lambda slot: upkeep.delete_queue(crawl, key, slot))
 
     async def delete_crawl(self, crawl: str) -> int:
         """Remove a crawl with everything but its artifacts."""
@@ -226,7 +243,7 @@ class SqlUrlStore:
         removed = 0
         place: tuple[str, bytes] | None = ("", b"")
         while place is not None:
-            number, place = await self._engine.write(partial(upkeep.purge, crawl, before, key, place, self._slot))
+            number, place = await self._counted(partial(upkeep.purge, crawl, before, key, place))
             removed += number
         return removed
 
