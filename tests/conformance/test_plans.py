@@ -167,7 +167,7 @@ def _only(call: Call) -> Script[None]:
     yield call
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def big_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("plans") / "big.sqlite"
     migrate.upgrade(f"sqlite:///{path}")
@@ -189,7 +189,7 @@ def big_connection(big_file: Path) -> Iterator[ExplainingConnection]:
     connection.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sqlite_plans(big_file: Path) -> dict[str, set[str]]:
     """What SQLite does for each statement, with the numbers of rows that the engine really sends."""
     connection = sqlite3.connect(big_file, isolation_level=None, factory=ExplainingConnection)
@@ -300,7 +300,7 @@ async def explain_all(dsn: str) -> dict[str, Any]:
     return {name: json.loads(plan)[0]["Plan"] for name, plan in plans.items()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def big_database(postgres_server: Databases) -> Iterator[str]:
     dsn = postgres_server.create_database()
     migrate.upgrade(dsn)
@@ -309,7 +309,7 @@ def big_database(postgres_server: Databases) -> Iterator[str]:
     postgres_server.drop_database(dsn)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def postgres_plans(big_database: str) -> dict[str, Any]:
     return asyncio.run(explain_all(big_database))
 

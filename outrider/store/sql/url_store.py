@@ -229,11 +229,18 @@ class SqlUrlStore:
     async def delete_queue(self, crawl: str, key: str) -> int:
         """Remove a queue with its tasks and settings."""
         checks.check_key(key)
-        return await self._counted(lambda slot: upkeep.delete_queue(crawl, key, slot))
+        return await self._opened(await self._counted(lambda slot: upkeep.delete_queue(crawl, key, slot)))
 
     async def delete_crawl(self, crawl: str) -> int:
         """Remove a crawl with everything but its artifacts."""
-        return await self._engine.write(lambda: upkeep.delete_crawl(crawl))
+        return await self._opened(await self._engine.write(lambda: upkeep.delete_crawl(crawl)))
+
+    async def _opened(self, deleted: upkeep.Deleted) -> int:
+        """Open the gates that deleted leases kept closed; tell how many tasks are gone."""
+        removed, domains = deleted
+        if domains:
+            await self._engine.write(lambda: upkeep.open_gates(domains))
+        return removed
 
     async def purge(self, crawl: str, *, before: int, key: str | None = None) -> int:
         """Remove tasks discovered before a time, except those in flight, chunk by chunk."""

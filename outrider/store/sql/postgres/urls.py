@@ -47,6 +47,12 @@ CATALOGUE: Catalogue = {
         SELECT {CRAWL} FROM crawls
          WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token = ANY ($1::bytea[]))
          ORDER BY crawl_id FOR KEY SHARE"""),
+    "wake_crawl": Sql("""
+        WITH locked AS (
+            SELECT q.crawl_id, q.key FROM queues q WHERE q.crawl_id = $1 AND q.gate_opens_at > 0
+             ORDER BY q.key FOR NO KEY UPDATE)
+        UPDATE queues q SET gate_opens_at = 0
+          FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
     "wake_limited": Sql(f"""
         WITH locked AS (
             SELECT q.crawl_id, q.key FROM queues q
@@ -229,8 +235,12 @@ CATALOGUE: Catalogue = {
     "try_robots_url": Sql("""
         SELECT true WHERE pg_try_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), 1))"""),
     "lock_robots_task": Sql("""
-        SELECT state, due_at, attempt_count, kind FROM tasks WHERE crawl_id = $1 AND key = $2 AND hash = $3
-           FOR NO KEY UPDATE SKIP LOCKED"""),
+        SELECT t.state, t.due_at, t.attempt_count, t.kind, t.depth, t.discovery_type, a.etag, a.last_modified,
+               m.metadata
+          FROM tasks t LEFT JOIN crawl_log a ON a.artifact_id = t.artifact_id
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
+         WHERE t.crawl_id = $1 AND t.key = $2 AND t.hash = $3
+           FOR NO KEY UPDATE OF t SKIP LOCKED"""),
     "robots_task_exists": Sql("SELECT true FROM tasks WHERE crawl_id = $1 AND key = $2 AND hash = $3"),
     "arm_robots_task": Sql("""
         INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
@@ -238,7 +248,7 @@ CATALOGUE: Catalogue = {
         VALUES ($1, $2, $3, $4, $5, 1, false, $6, 0, $7, $8, $8, $9)
             ON CONFLICT (crawl_id, key, hash) DO UPDATE
            SET state = 1, delayed = false, due_at = excluded.due_at, failures = 0, deferrals = 0, expiries = 0,
-               kind = excluded.kind"""),
+               kind = excluded.kind, priority = excluded.priority"""),
     "insert_leases": Sql("""
         INSERT INTO leases (token, crawl_id, key, hash, url_hash, domain, kind, worker, request_id, run_id,
                             attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at)
@@ -416,7 +426,7 @@ CATALOGUE: Catalogue = {
         SELECT kind, sum(discovered)::bigint, sum(pending)::bigint, sum(assigned)::bigint, sum(completed)::bigint,
                sum(failed)::bigint
           FROM counts WHERE crawl_id = $1 AND key = $2 GROUP BY kind"""),
-    "delete_queue_leases": Sql("DELETE FROM leases WHERE crawl_id = $1 AND key = $2"),
+    "delete_queue_leases": Sql("DELETE FROM leases WHERE crawl_id = $1 AND key = $2 RETURNING domain"),
     "delete_queue_tasks": Sql("DELETE FROM tasks WHERE crawl_id = $1 AND key = $2"),
     "delete_queue_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = $1 AND key = $2"),
     "delete_queue_counts": Sql("DELETE FROM counts WHERE crawl_id = $1 AND key = $2"),
@@ -424,7 +434,7 @@ CATALOGUE: Catalogue = {
     "lock_queues_of_crawl": Sql("""
         SELECT count(*) FROM (
             SELECT FROM queues WHERE crawl_id = $1 ORDER BY key FOR UPDATE) locked"""),
-    "delete_crawl_leases": Sql("DELETE FROM leases WHERE crawl_id = $1"),
+    "delete_crawl_leases": Sql("DELETE FROM leases WHERE crawl_id = $1 RETURNING domain"),
     "delete_crawl_tasks": Sql("DELETE FROM tasks WHERE crawl_id = $1"),
     "delete_crawl_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = $1"),
     "delete_crawl_counts": Sql("DELETE FROM counts WHERE crawl_id = $1"),

@@ -44,6 +44,7 @@ CATALOGUE: Catalogue = {
     "crawls_of_leases": Sql(f"""
         SELECT DISTINCT {CRAWL} FROM crawls
          WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token IN (VALUES {{rows}})) ORDER BY crawl_id"""),
+    "wake_crawl": Sql("UPDATE queues SET gate_opens_at = 0 WHERE crawl_id = ?1 AND gate_opens_at > 0"),
     "wake_limited": Sql(f"""
         UPDATE queues INDEXED BY queues_ready SET gate_opens_at = 0
          WHERE crawl_id = ?1 AND band IN {BANDS} AND ready_at = {LIMITED}"""),
@@ -179,7 +180,11 @@ CATALOGUE: Catalogue = {
     "lock_robots_urls": NOTHING,
     "try_robots_url": Sql("SELECT 1 WHERE ?1 IS NOT NULL"),
     "lock_robots_task": Sql("""
-        SELECT state, due_at, attempt_count, kind FROM tasks WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3"""),
+        SELECT t.state, t.due_at, t.attempt_count, t.kind, t.depth, t.discovery_type, a.etag, a.last_modified,
+               m.metadata
+          FROM tasks t LEFT JOIN crawl_log a ON a.artifact_id = t.artifact_id
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
+         WHERE t.crawl_id = ?1 AND t.key = ?2 AND t.hash = ?3"""),
     "robots_task_exists": Sql("SELECT 1 FROM tasks WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3"),
     "arm_robots_task": Sql("""
         INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
@@ -187,7 +192,7 @@ CATALOGUE: Catalogue = {
         VALUES (?1, ?2, ?3, ?4, ?5, 1, 0, ?6, 0, ?7, ?8, ?8, ?9)
             ON CONFLICT (crawl_id, key, hash) DO UPDATE
            SET state = 1, delayed = 0, due_at = excluded.due_at, failures = 0, deferrals = 0, expiries = 0,
-               kind = excluded.kind"""),
+               kind = excluded.kind, priority = excluded.priority"""),
     "insert_leases": Sql("""
         WITH w AS (VALUES {rows})
         INSERT INTO leases SELECT * FROM w WHERE true ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
@@ -308,13 +313,13 @@ CATALOGUE: Catalogue = {
     "queue_totals": Sql("""
         SELECT kind, sum(discovered), sum(pending), sum(assigned), sum(completed), sum(failed)
           FROM counts WHERE crawl_id = ?1 AND key = ?2 GROUP BY kind"""),
-    "delete_queue_leases": Sql("DELETE FROM leases WHERE crawl_id = ?1 AND key = ?2"),
+    "delete_queue_leases": Sql("DELETE FROM leases WHERE crawl_id = ?1 AND key = ?2 RETURNING domain"),
     "delete_queue_tasks": Sql("DELETE FROM tasks WHERE crawl_id = ?1 AND key = ?2"),
     "delete_queue_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = ?1 AND key = ?2"),
     "delete_queue_counts": Sql("DELETE FROM counts WHERE crawl_id = ?1 AND key = ?2"),
     "delete_queue_row": Sql("DELETE FROM queues WHERE crawl_id = ?1 AND key = ?2"),
     "lock_queues_of_crawl": NOTHING,
-    "delete_crawl_leases": Sql("DELETE FROM leases WHERE crawl_id = ?1"),
+    "delete_crawl_leases": Sql("DELETE FROM leases WHERE crawl_id = ?1 RETURNING domain"),
     "delete_crawl_tasks": Sql("DELETE FROM tasks WHERE crawl_id = ?1"),
     "delete_crawl_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = ?1"),
     "delete_crawl_counts": Sql("DELETE FROM counts WHERE crawl_id = ?1"),

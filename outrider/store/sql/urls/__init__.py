@@ -2,10 +2,11 @@
 
 Locks are always taken in one order, so that no mix of operations can deadlock:
 
-    crawls -> leases (by token) -> domains, gates, queues, tasks inserted (by key)
+    crawls -> leases (by token) -> domains, gates, queues inserted (by key)
+           -> URLs of robots.txt (by hash) -> tasks inserted (by key)
            -> gates (by domain) -> leases deleted or inserted -> tasks updated
            -> queues (by crawl, key) -> counts (by scope)
 
-`lease` stands outside this order and therefore never waits: it skips every queue and gate that
-somebody else holds, and looks at them again a moment later.
+`lease` stands outside this order and therefore never waits: it skips every queue, gate and robots.txt
+that somebody else holds, and looks at them again a moment later.
 """

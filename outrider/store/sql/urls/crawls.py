@@ -160,7 +160,7 @@ def set_limits(name: str, limits: CrawlLimits) -> Script[Crawl]:
     if not rows:
         raise UnknownCrawl(name)
     stored = decoded(rows[0])
-    yield Call("wake_limited", (stored.crawl_id,))
+    yield Call("wake_crawl", (stored.crawl_id,))
     return stored.crawl
 
 

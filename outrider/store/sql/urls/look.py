@@ -272,7 +272,8 @@ def _robots_task(
     if not free or (not rows and (yield Call("robots_task_exists", place))):
         round_.opens[queue.key] = round_.now + HELD_AGAIN_MS
         return None
-    state, due_at, attempt_count, kind_was = rows[0] if rows else (None, round_.now, 0, kind)
+    found = rows[0] if rows else (None, round_.now, 0, kind, 0, how, None, None, None)
+    state, due_at, attempt_count, kind_was, depth, found_how, *rest = found
     if state == ASSIGNED or (state == PENDING and due_at > round_.now):
         round_.opens[queue.key] = max(due_at, round_.now + HELD_AGAIN_MS)
         return None
@@ -282,4 +283,4 @@ def _robots_task(
         # It may have been found before as a page.
         changes.add((round_.crawl_id, queue.key, domain, kind_was), state, -1)
     changes.add((round_.crawl_id, queue.key, domain, kind), PENDING)
-    return ReadyTask(queue.key, digest, url, kind, MAX_PRIORITY, 0, attempt_count, how, None, None, None)
+    return ReadyTask(queue.key, digest, url, kind, MAX_PRIORITY, depth, attempt_count, found_how, *rest)

@@ -67,25 +67,43 @@ def purge(
     return len(removed), (rows[-1][0], bytes(rows[-1][1])) if len(rows) == CHUNK else None
 
 
-def delete_queue(name: str, key: str, slot: int) -> Script[int]:
-    """Remove a queue with its tasks and settings; leases on them are lost. Tell how many tasks."""
+Deleted = tuple[int, list[str]]
+"""How many tasks are gone, and the domains of those that were in flight: call `open_gates` for these."""
+
+
+def delete_queue(name: str, key: str, slot: int) -> Script[Deleted]:
+    """Remove a queue with its tasks and settings; leases on them are lost."""
     stored = yield from crawls.alone(name)
     totals = yield Call("queue_totals", (stored.crawl_id, key))
-    for part in ("leases", "tasks", "metadata", "counts", "row"):
+    ended = yield Call("delete_queue_leases", (stored.crawl_id, key))
+    for part in ("tasks", "metadata", "counts", "row"):
         yield Call(f"delete_queue_{part}", (stored.crawl_id, key))
     changes = CountChanges()
     for kind, *numbers in totals:
         for state, number in enumerate(numbers):
             changes.add((stored.crawl_id, key, "", kind), state, -int(number))
     yield from changes.write_sums_only(slot)
-    return sum(int(number) for _, *numbers in totals for number in numbers)
+    return sum(int(number) for _, *numbers in totals for number in numbers), [row[0] for row in ended]
 
 
-def delete_crawl(name: str) -> Script[int]:
-    """Remove a crawl with everything but its artifacts; tell how many tasks it had."""
+def delete_crawl(name: str) -> Script[Deleted]:
+    """Remove a crawl with everything but its artifacts."""
     stored = yield from crawls.alone(name)
     totals = yield Call("queue_totals", (stored.crawl_id, ""))
     yield Call("lock_queues_of_crawl", (stored.crawl_id,))
-    for part in ("leases", "tasks", "metadata", "counts", "queues", "row"):
+    ended = yield Call("delete_crawl_leases", (stored.crawl_id,))
+    for part in ("tasks", "metadata", "counts", "queues", "row"):
         yield Call(f"delete_crawl_{part}", (stored.crawl_id,))
-    return sum(int(number) for _, *numbers in totals for number in numbers)
+    return sum(int(number) for _, *numbers in totals for number in numbers), [row[0] for row in ended]
+
+
+def open_gates(domains: list[str]) -> Script[None]:
+    """Have the queues behind these gates looked at again.
+
+    A transaction of its own: one that deletes holds queues of its crawl and must not wait for those of others. Where it
+    does not come about, the queues wait until the deleted leases would have ended.
+    """
+    wakes = Wakes()
+    for domain in domains:
+        wakes.gate_opens(domain, 0)
+    yield from wakes.write()
