@@ -57,6 +57,11 @@ async def _crawl(urls: UrlStore, name: str) -> None:
     assert await urls.renew([fourth, first], now=NOW + 2) == [Renewal.OK, Renewal.LEASE_LOST]
     assert await urls.renew([first]) == [Renewal.LEASE_LOST]
     assert await urls.release([fourth], now=NOW + 3) == [fourth]
+    holder = await urls.find_holder(name, leases[4].url)
+    assert holder is not None
+    assert (holder.worker, holder.expires_at) == (name, NOW + 1000)
+    assert await urls.find_holder(name, leases[0].url) is None
+    assert await urls.reap(worker="somebody else", now=NOW + 4) == []
     assert await urls.reap(now=NOW + 1000) == [fifth]
     assert await urls.release(worker=name, now=NOW + 1000) == []
 
@@ -73,6 +78,13 @@ async def _crawl(urls: UrlStore, name: str) -> None:
     assert len((await urls.list_tasks(name, TaskFilter(state=TaskState.PENDING))).tasks) == 6
     assert len(await urls.list_queues(name)) == 7
     assert [artifact.outcome for artifact in await urls.artifacts(name)] == ["done", "failed", "refused"]
+    (artifact,) = await urls.artifacts_of(name, site(0))
+    assert (artifact.outcome, artifact.fetch) == ("done", Fetch(http_status=200, etag='"1"'))
+    assert (await urls.artifact_horizon()).last_id >= artifact.artifact_id
+    outlook = await urls.outlook(name)
+    assert (outlook.counts, outlook.limited) == (await urls.counts(name), False)
+    await urls.widen_scope(name, [site(9), site(9)])
+    assert await urls.scope_roots(name) == [site(9)]
     await urls.set_crawl_state(name, CrawlState.PAUSED)
     assert (await urls.get_crawl(name)).state is CrawlState.PAUSED
     assert await urls.delete_queue(name, f"{name}7.example") == 1
@@ -108,6 +120,8 @@ async def _politely(urls: UrlStore, name: str) -> None:
     assert (page.kind, page.robots_version) == (Kind.PAGE, text[0])
     assert [answer.verdict for answer in await urls.report([_done(page)], now=NOW + 2010)] == [Verdict.COMPLETED]
     assert (await urls.lease(request(4), now=NOW + 2020)).next_ready_at == NOW + 4000
+    (waiting,) = await urls.waiting_queues(name, after=NOW + 2020)
+    assert (waiting.domain, waiting.ready_at, waiting.pending) == (domain, NOW + 4000, 2)
     await urls.configure_gate(domain, GateSettings(band=9), now=NOW)
 
 

@@ -19,6 +19,23 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     etag: str | None = None
     last_modified: str | None = None
     content_location: str | None = None
+    title: str | None = None
+    links_found: int = 0
+    redirects: tuple[str, ...] = ()
+    """The addresses that led here, the first one first."""
+
+
+class ArtifactHorizon(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the numbers of artifacts have come.
+
+    Where several connections write, a number may be given out and show up only later, behind a higher one. Once
+    `oldest_writer` of a later horizon has reached `next_writer` of an earlier one, every artifact up to the
+    earlier `last_id` that will ever be there is there.
+    """
+
+    last_id: int
+    next_writer: int
+    oldest_writer: int
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):

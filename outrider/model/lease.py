@@ -49,6 +49,15 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, object] | None = None
 
 
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds the lease of a task."""
+
+    worker: str
+    granted_at: int
+    last_heartbeat: int
+    expires_at: int
+
+
 class NoWork(StrEnum):
     """Why a lease answer is shorter than was asked for."""
 

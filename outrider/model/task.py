@@ -207,6 +207,27 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
 
 
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """What a crawl has before it, all of one moment."""
+
+    counts: Counts
+    next_ready_at: int | None
+    """A lower bound for when something may be ready; None where nothing is known to come."""
+    limited: bool
+    """Some queue stands still because a limit on its pages is used up."""
+
+
+class WaitingQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that has to wait, and what its domain's gate says of that."""
+
+    key: str
+    domain: str | None
+    ready_at: int
+    pending: int
+    backoff_until: int
+    blocked_until: int
+
+
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks a listing, count or retry is about; None means any."""
 

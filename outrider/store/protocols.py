@@ -8,7 +8,7 @@ either does the whole of what it says or raises and does nothing.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from outrider.model.artifact import Artifact
+from outrider.model.artifact import Artifact, ArtifactHorizon
 from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.job import (
@@ -27,7 +27,7 @@ from outrider.model.job import (
     Worker,
     WorkerIdentity,
 )
-from outrider.model.lease import LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
+from outrider.model.lease import Holder, LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
 from outrider.model.machines import DesiredState, DomainStatus
 from outrider.model.task import (
     AddResult,
@@ -38,11 +38,13 @@ from outrider.model.task import (
     CrawlState,
     Discovered,
     Kind,
+    Outlook,
     Queue,
     QueueSettings,
     Task,
     TaskFilter,
     TaskPage,
+    WaitingQueue,
 )
 
 
@@ -89,8 +91,11 @@ class UrlStore(Protocol):
         """End leases with what was found; one answer for each report, in order."""
         ...
 
-    async def reap(self, *, most: int = ..., now: int | None = None) -> list[Token]:
-        """Return the tasks of leases that have expired; tell which leases these were."""
+    async def reap(self, *, worker: str | None = None, most: int = ..., now: int | None = None) -> list[Token]:
+        """Return the tasks of leases that have expired; tell which leases these were.
+
+        A worker that is named is known to be dead: all its leases end, whether they have expired or not.
+        """
         ...
 
     async def release(
@@ -125,12 +130,40 @@ class UrlStore(Protocol):
         """List tasks in an order that stays the same whatever happens to them."""
         ...
 
+    async def find_holder(self, crawl: str, url: str, key: str | None = None) -> Holder | None:
+        """Tell who holds the lease of a task, if anybody does."""
+        ...
+
+    async def outlook(self, crawl: str) -> Outlook:
+        """Tell what a crawl has before it, all of one moment."""
+        ...
+
+    async def waiting_queues(self, crawl: str, *, after: int, limit: int = ...) -> list[WaitingQueue]:
+        """List queues with tasks that cannot be fetched before a moment, the longest wait first."""
+        ...
+
+    async def widen_scope(self, crawl: str, roots: Sequence[str]) -> None:
+        """Remember addresses that widen a crawl's scope, such as what a seed redirects to."""
+        ...
+
+    async def scope_roots(self, crawl: str) -> list[str]:
+        """List the addresses that widen a crawl's scope."""
+        ...
+
     async def list_queues(self, crawl: str, *, after: str = "", limit: int = ...) -> list[Queue]:
         """List queues by key."""
         ...
 
     async def artifacts(self, crawl: str, *, after_id: int = 0, limit: int = ...) -> list[Artifact]:
         """List a crawl's artifacts in the order in which they were reported."""
+        ...
+
+    async def artifacts_of(self, crawl: str, url: str, *, limit: int = ...) -> list[Artifact]:
+        """List the artifacts of one URL, the newest first."""
+        ...
+
+    async def artifact_horizon(self) -> ArtifactHorizon:
+        """Tell how far the numbers of artifacts have come; see `ArtifactHorizon`."""
         ...
 
     async def configure_queue(self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None) -> None:

@@ -41,7 +41,7 @@ LARGE = {"tasks", "task_metadata", "queues", "gates", "robots", "leases", "count
 
 WHOLE_CRAWL = {
     "delete_crawl_counts", "delete_crawl_leases", "delete_crawl_metadata", "delete_crawl_queues",
-    "delete_crawl_tasks", "lock_queues_of_crawl", "wake_crawl",
+    "delete_crawl_scope", "delete_crawl_tasks", "lock_queues_of_crawl", "scope_roots", "wake_crawl",
 }  # fmt: skip
 """Statements that are about everything in a crawl."""
 

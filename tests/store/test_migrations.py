@@ -82,9 +82,18 @@ def everything_in(dsn: str) -> set[object]:
     return {name for (name,) in query(dsn, engine_of(dsn).everything_in_it)}
 
 
-def url_plane(dsn: str) -> dict[str, list[str]]:
-    """Read all rows of the URL plane."""
-    return {table: sorted(map(repr, query(dsn, f"SELECT * FROM {table}"))) for table in URL_TABLES}
+LATER_COLUMNS = {"crawl_log": 3}
+"""How many columns of a table came after the first revision; they stand at its end."""
+
+
+def url_plane(dsn: str, *, whole: bool = True) -> dict[str, list[str]]:
+    """Read all rows of the URL plane, whole or as the first revision has them."""
+    rows = {}
+    for table in URL_TABLES:
+        found = [tuple(row) for row in query(dsn, f"SELECT * FROM {table}")]
+        width = len(found[0]) - (0 if whole else LATER_COLUMNS.get(table, 0)) if found else 0
+        rows[table] = sorted(repr(row[:width]) for row in found)
+    return rows
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -122,7 +131,7 @@ async def check_in_use(dsn: str) -> None:
 def test_the_url_plane_keeps_its_rows_while_the_control_plane_comes_and_goes(store: str) -> None:
     migrate.upgrade(store)
     asyncio.run(fill(store))
-    before = url_plane(store)
+    before = url_plane(store, whole=False)
     assert all(before.values()), "there should be something of everything"
 
     assert migrate.downgrade(store, FIRST) == FIRST
@@ -130,7 +139,7 @@ def test_the_url_plane_keeps_its_rows_while_the_control_plane_comes_and_goes(sto
     assert "domains" not in everything_in(store)
 
     assert migrate.upgrade(store) == migrate.HEAD
-    assert url_plane(store) == before
+    assert url_plane(store, whole=False) == before
     asyncio.run(check_in_use(store))
     # A domain is known under the id that its gate had all the time.
     orphans = "SELECT g.domain FROM gates g LEFT JOIN domains d ON d.id = g.domain_id AND d.domain = g.domain"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 VERSION_TABLE: Final = "outrider_version"
 
 

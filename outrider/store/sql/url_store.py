@@ -6,9 +6,9 @@ from functools import partial
 from itertools import count, islice
 from typing import TypeVar
 
-from outrider.model.artifact import Artifact
+from outrider.model.artifact import Artifact, ArtifactHorizon
 from outrider.model.gate import Gate, GateSettings
-from outrider.model.lease import LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
+from outrider.model.lease import Holder, LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
 from outrider.model.settings import Settings
 from outrider.model.task import (
     MAX_BATCH,
@@ -21,11 +21,13 @@ from outrider.model.task import (
     CrawlState,
     Discovered,
     Kind,
+    Outlook,
     Queue,
     QueueSettings,
     Task,
     TaskFilter,
     TaskPage,
+    WaitingQueue,
 )
 from outrider.model.url import canonical_domain
 from outrider.policy.admission import admit
@@ -125,10 +127,12 @@ class SqlUrlStore:
             return [next(given) if answer is None else answer for answer in answers]
         return [answer for answer in answers if answer is not None]
 
-    async def reap(self, *, most: int = REAP_BATCH, now: int | None = None) -> list[Token]:
-        """Return the tasks of leases that have expired."""
+    async def reap(self, *, worker: str | None = None, most: int = REAP_BATCH, now: int | None = None) -> list[Token]:
+        """Return the tasks of leases that have expired, or all of a worker that is known to be dead."""
         check_number(most, "most", 1, MAX_BATCH)
-        return await self._counted(lambda slot: reap(now, most, self._settings, slot))
+        if worker is not None:
+            check_name(worker, "worker")
+        return await self._counted(lambda slot: reap(worker, now, most, self._settings, slot))
 
     async def release(
         self, tokens: Sequence[Token] = (), *, worker: str | None = None, now: int | None = None
@@ -196,6 +200,30 @@ class SqlUrlStore:
         checks.check_filter(which)
         return await self._engine.read(lambda: browse.list_tasks(crawl, which, cursor, limit))
 
+    async def find_holder(self, crawl: str, url: str, key: str | None = None) -> Holder | None:
+        """Tell who holds the lease of a task, if anybody does."""
+        if key is not None:
+            checks.check_key(key)
+        return await self._engine.read(lambda: browse.find_holder(crawl, url, key))
+
+    async def outlook(self, crawl: str) -> Outlook:
+        """Tell what a crawl has before it, all of one moment."""
+        return await self._engine.read(lambda: browse.outlook(crawl))
+
+    async def waiting_queues(self, crawl: str, *, after: int, limit: int = PAGE) -> list[WaitingQueue]:
+        """List queues with tasks that cannot be fetched before a moment, the longest wait first."""
+        check_number(after, "after", 0, NEVER)
+        return await self._engine.read(lambda: browse.waiting_queues(crawl, after, limit))
+
+    async def widen_scope(self, crawl: str, roots: Sequence[str]) -> None:
+        """Remember addresses that widen a crawl's scope."""
+        check_batch(roots, "URLs")
+        await self._engine.write(lambda: crawls.widen_scope(crawl, roots))
+
+    async def scope_roots(self, crawl: str) -> list[str]:
+        """List the addresses that widen a crawl's scope."""
+        return await self._engine.read(lambda: browse.scope_roots(crawl))
+
     async def list_queues(self, crawl: str, *, after: str = "", limit: int = PAGE) -> list[Queue]:
         """List queues by key."""
         checks.check_readable(after, "after")
@@ -206,6 +234,14 @@ class SqlUrlStore:
         checks.check_readable(crawl, "crawl")
         check_number(after_id, "after_id", 0, 2**63 - 1)
         return await self._engine.read(lambda: browse.artifacts(crawl, after_id, limit))
+
+    async def artifacts_of(self, crawl: str, url: str, *, limit: int = PAGE) -> list[Artifact]:
+        """List the artifacts of one URL, the newest first."""
+        return await self._engine.read(lambda: browse.artifacts_of(crawl, url, limit))
+
+    async def artifact_horizon(self) -> ArtifactHorizon:
+        """Tell how far the numbers of artifacts have come."""
+        return await self._engine.read(browse.artifact_horizon)
 
     async def configure_queue(self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None) -> None:
         """Set a queue's overrides, also before its first URL."""

@@ -20,6 +20,10 @@ HELD_LEASE = """l.token, l.crawl_id, c.name, l.key, l.hash, l.domain, l.kind, l.
     l.gate_was, l.granted_at, l.expires_at, t.url, l.url_hash, t.depth, t.discovery_type, t.failures,
     t.deferrals, t.expiries"""
 
+ARTIFACT = """artifact_id, crawl, key, url, token, attempt, domain, domain_id, kind, outcome, reason, discovery_type,
+    run_id, depth, leased_at, reported_at, http_status, fetched_at, elapsed_ms, content_type, body_bytes,
+    images_found, digest, etag, last_modified, content_location, title, links_found, redirects"""
+
 TASK = """t.key, t.hash, t.url, t.kind, t.state, t.priority, t.depth, t.attempt_count, t.failures, t.deferrals,
     t.expiries, t.discovered_at, t.due_at, t.discovery_type, t.http_status, t.reason"""
 
@@ -350,12 +354,12 @@ CATALOGUE: Catalogue = {
         INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, domain_id, kind, outcome, verdict,
                                retry_at, reason, http_status, images_found, digest, etag, last_modified,
                                content_type, body_bytes, content_location, discovery_type, depth, run_id,
-                               leased_at, fetched_at, elapsed_ms, reported_at)
+                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, redirects)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::int[], $7::text[],
                              $8::uuid[], $9::smallint[], $10::text[], $11::text[], $12::bigint[], $13::text[],
                              $14::int[], $15::int[], $16::text[], $17::text[], $18::text[], $19::text[],
                              $20::bigint[], $21::text[], $22::smallint[], $23::int[], $24::uuid[], $25::bigint[],
-                             $26::bigint[], $27::int[], $28::bigint[])
+                             $26::bigint[], $27::int[], $28::bigint[], $29::text[], $30::int[], $31::text[])
         RETURNING token, artifact_id"""),
     "delete_leases": Sql("DELETE FROM leases WHERE token = ANY ($1::bytea[]) RETURNING token"),
     "end_tasks": Sql("""
@@ -439,6 +443,7 @@ CATALOGUE: Catalogue = {
     "delete_crawl_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = $1"),
     "delete_crawl_counts": Sql("DELETE FROM counts WHERE crawl_id = $1"),
     "delete_crawl_queues": Sql("DELETE FROM queues WHERE crawl_id = $1"),
+    "delete_crawl_scope": Sql("DELETE FROM scope_roots WHERE crawl_id = $1"),
     "delete_crawl_row": Sql("DELETE FROM crawls WHERE crawl_id = $1"),
     # ---------------------------------------------------------------- browse
     "list_tasks": Sql(f"""
@@ -471,9 +476,43 @@ CATALOGUE: Catalogue = {
                    coalesce(sum(completed), 0)::bigint AS completed, coalesce(sum(failed), 0)::bigint AS failed
               FROM counts WHERE counts.crawl_id = $1 AND counts.key = q.key) n
          ORDER BY q.key"""),
-    "list_artifacts": Sql("""
-        SELECT artifact_id, crawl, key, url, token, attempt, domain, domain_id, kind, outcome, reason,
-               discovery_type, run_id, depth, leased_at, reported_at, http_status, fetched_at, elapsed_ms,
-               content_type, body_bytes, images_found, digest, etag, last_modified, content_location
-          FROM crawl_log WHERE crawl = $1 AND artifact_id > $2 ORDER BY artifact_id LIMIT $3"""),
+    "list_artifacts": Sql(f"""
+        SELECT {ARTIFACT} FROM crawl_log WHERE crawl = $1 AND artifact_id > $2 ORDER BY artifact_id LIMIT $3"""),
+    "artifacts_of_url": Sql(f"""
+        SELECT {ARTIFACT} FROM crawl_log
+         WHERE url_hash = $2 AND crawl = $1 AND url = $3 ORDER BY artifact_id DESC LIMIT $4"""),
+    # Whoever reports has locked its leases before it takes a number, so that it is among the writers by then.
+    "artifact_horizon": Sql("""
+        SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('crawl_log', 'artifact_id')), 0),
+               pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+               pg_snapshot_xmin(pg_current_snapshot())::text::bigint"""),
+    "holder": Sql("""
+        SELECT worker, granted_at, last_heartbeat, expires_at FROM leases
+         WHERE crawl_id = $1 AND key = $2 AND hash = $3"""),
+    "outlook": Sql(f"""
+        SELECT coalesce(sum(discovered), 0)::bigint, coalesce(sum(pending), 0)::bigint,
+               coalesce(sum(assigned), 0)::bigint, coalesce(sum(completed), 0)::bigint,
+               coalesce(sum(failed), 0)::bigint,
+               (SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
+                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+                                      ORDER BY ready_at LIMIT 1) q),
+               EXISTS (SELECT FROM generate_series(0, 15) AS b (band)
+                        WHERE EXISTS (SELECT FROM queues
+                                       WHERE crawl_id = $1 AND band = b.band AND ready_at = {LIMITED}))
+          FROM counts WHERE crawl_id = $1 AND key = ''"""),
+    # A drained queue is not among them: nothing of it waits.
+    "waiting_queues": Sql(f"""
+        SELECT q.key, q.domain, q.ready_at,
+               (SELECT coalesce(sum(n.pending), 0)::bigint FROM counts n WHERE n.crawl_id = $1 AND n.key = q.key),
+               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0)
+          FROM generate_series(0, 15) AS b (band)
+         CROSS JOIN LATERAL (
+            SELECT key, domain, ready_at FROM queues
+             WHERE crawl_id = $1 AND band = b.band AND ready_at > $2 AND ready_at < {LIMITED}
+             ORDER BY ready_at DESC LIMIT $3) q
+          LEFT JOIN gates g ON g.domain = q.domain
+         ORDER BY q.ready_at DESC LIMIT $3"""),
+    "widen_scope": Sql("""
+        INSERT INTO scope_roots (crawl_id, url) SELECT * FROM unnest($1::int[], $2::text[]) ON CONFLICT DO NOTHING"""),
+    "scope_roots": Sql("SELECT url FROM scope_roots WHERE crawl_id = $1 ORDER BY url"),
 }

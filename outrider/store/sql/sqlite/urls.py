@@ -5,7 +5,7 @@ JOIN keeps SQLite to looking up each of its rows in turn.
 """
 
 from outrider.model.task import NEVER
-from outrider.store.sql.postgres.urls import CRAWL, GATE, HELD_LEASE, TASK
+from outrider.store.sql.postgres.urls import ARTIFACT, CRAWL, GATE, HELD_LEASE, TASK
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
 
@@ -256,7 +256,7 @@ CATALOGUE: Catalogue = {
         INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, domain_id, kind, outcome, verdict,
                                retry_at, reason, http_status, images_found, digest, etag, last_modified,
                                content_type, body_bytes, content_location, discovery_type, depth, run_id,
-                               leased_at, fetched_at, elapsed_ms, reported_at)
+                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, redirects)
         VALUES {rows} RETURNING token, artifact_id"""),
     "delete_leases": Sql("DELETE FROM leases WHERE token IN (VALUES {rows}) RETURNING token"),
     "end_tasks": Sql("""
@@ -324,6 +324,7 @@ CATALOGUE: Catalogue = {
     "delete_crawl_metadata": Sql("DELETE FROM task_metadata WHERE crawl_id = ?1"),
     "delete_crawl_counts": Sql("DELETE FROM counts WHERE crawl_id = ?1"),
     "delete_crawl_queues": Sql("DELETE FROM queues WHERE crawl_id = ?1"),
+    "delete_crawl_scope": Sql("DELETE FROM scope_roots WHERE crawl_id = ?1"),
     "delete_crawl_row": Sql("DELETE FROM crawls WHERE crawl_id = ?1"),
     # ---------------------------------------------------------------- browse
     "list_tasks": Sql(f"""
@@ -347,9 +348,31 @@ CATALOGUE: Catalogue = {
           FROM (SELECT * FROM queues WHERE crawl_id = ?1 AND key > ?2 ORDER BY key LIMIT ?3) q
           LEFT JOIN counts n ON n.crawl_id = ?1 AND n.key = q.key
          GROUP BY q.key ORDER BY q.key"""),
-    "list_artifacts": Sql("""
-        SELECT artifact_id, crawl, key, url, token, attempt, domain, domain_id, kind, outcome, reason,
-               discovery_type, run_id, depth, leased_at, reported_at, http_status, fetched_at, elapsed_ms,
-               content_type, body_bytes, images_found, digest, etag, last_modified, content_location
-          FROM crawl_log WHERE crawl = ?1 AND artifact_id > ?2 ORDER BY artifact_id LIMIT ?3"""),
+    "list_artifacts": Sql(f"""
+        SELECT {ARTIFACT} FROM crawl_log WHERE crawl = ?1 AND artifact_id > ?2 ORDER BY artifact_id LIMIT ?3"""),
+    "artifacts_of_url": Sql(f"""
+        SELECT {ARTIFACT} FROM crawl_log
+         WHERE url_hash = ?2 AND crawl = ?1 AND url = ?3 ORDER BY artifact_id DESC LIMIT ?4"""),
+    "artifact_horizon": Sql("SELECT coalesce(max(artifact_id), 0), 0, 0 FROM crawl_log"),
+    "holder": Sql("""
+        SELECT worker, granted_at, last_heartbeat, expires_at FROM leases
+         WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3"""),
+    "outlook": Sql(f"""
+        SELECT {SUMS},
+               (SELECT min((SELECT ready_at FROM queues WHERE crawl_id = ?1 AND band = b.column1
+                             ORDER BY ready_at LIMIT 1)) FROM {BANDS} b),
+               EXISTS (SELECT 1 FROM {BANDS} b
+                        WHERE EXISTS (SELECT 1 FROM queues INDEXED BY queues_ready
+                                       WHERE crawl_id = ?1 AND band = b.column1 AND ready_at = {LIMITED}))
+          FROM counts WHERE crawl_id = ?1 AND key = ''"""),
+    # A drained queue is not among them: nothing of it waits.
+    "waiting_queues": Sql(f"""
+        SELECT q.key, q.domain, q.ready_at,
+               (SELECT coalesce(sum(n.pending), 0) FROM counts n WHERE n.crawl_id = ?1 AND n.key = q.key),
+               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0)
+          FROM {BANDS} b CROSS JOIN queues q LEFT JOIN gates g ON g.domain = q.domain
+         WHERE q.crawl_id = ?1 AND q.band = b.column1 AND q.ready_at > ?2 AND q.ready_at < {LIMITED}
+         ORDER BY q.ready_at DESC LIMIT ?3"""),
+    "widen_scope": Sql("INSERT INTO scope_roots (crawl_id, url) VALUES {rows} ON CONFLICT DO NOTHING"),
+    "scope_roots": Sql("SELECT url FROM scope_roots WHERE crawl_id = ?1 ORDER BY url"),
 }

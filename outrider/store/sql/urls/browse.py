@@ -2,29 +2,35 @@
 
 import base64
 import binascii
+from collections.abc import Sequence
 
 import msgspec
 
-from outrider.model.artifact import Artifact, Fetch
+from outrider.model.artifact import Artifact, ArtifactHorizon, Fetch
 from outrider.model.errors import InvalidInput, shown
+from outrider.model.lease import Holder
 from outrider.model.machines import TaskState
 from outrider.model.task import (
     MAX_BATCH,
     Counts,
     DiscoveryType,
     Kind,
+    Outlook,
     Queue,
     QueueSettings,
     Task,
     TaskFilter,
     TaskPage,
+    WaitingQueue,
 )
-from outrider.model.url import locate, url_hash
+from outrider.model.url import Location, locate, url_hash
 from outrider.policy.admission import key_for, storable
 from outrider.store.sql.script import Call, Row, Script
 from outrider.store.sql.urls import crawls
 from outrider.store.sql.urls.add import MAX_PROBES
 from outrider.store.sql.urls.counting import NUMBER, STATES
+from outrider.store.sql.urls.crawls import StoredCrawl
+from outrider.store.sql.urls.waking import LIMITED
 
 
 def check_page_size(limit: int) -> int:
@@ -97,9 +103,8 @@ def list_tasks(name: str, which: TaskFilter, cursor: str | None, limit: int) -> 
 def find_task(name: str, url: str, key: str | None) -> Script[Task | None]:
     """Find a task by its URL, in any spelling that normalises to the same."""
     stored = yield from crawls.find(name)
-    rules = stored.crawl.rules
-    place = locate(url, strip_tracking=rules.strip_tracking, sort_query=rules.sort_query)
-    kept_under = key_for(place, rules) if key is None else key
+    place = _place_of(url, stored)
+    kept_under = key_for(place, stored.crawl.rules) if key is None else key
     for probe in range(MAX_PROBES):
         rows = yield Call("task", (stored.crawl_id, kept_under, url_hash(place.url, probe)))
         if not rows:
@@ -109,21 +114,60 @@ def find_task(name: str, url: str, key: str | None) -> Script[Task | None]:
     return None
 
 
+def _place_of(url: str, stored: StoredCrawl) -> Location:
+    rules = stored.crawl.rules
+    return locate(url, strip_tracking=rules.strip_tracking, sort_query=rules.sort_query)
+
+
+def find_holder(name: str, url: str, key: str | None) -> Script[Holder | None]:
+    """Tell who holds the lease of a task."""
+    stored = yield from crawls.find(name)
+    place = _place_of(url, stored)
+    kept_under = key_for(place, stored.crawl.rules) if key is None else key
+    rows = yield Call("holder", (stored.crawl_id, kept_under, url_hash(place.url)))
+    return Holder(**dict(zip(Holder.__struct_fields__, rows[0], strict=True))) if rows else None
+
+
 def counts(name: str, key: str | None) -> Script[Counts]:
     """Sum the counts of a crawl or of one of its queues; an unknown queue has none."""
     stored = yield from crawls.find(name)
     rows = yield Call("counts", (stored.crawl_id, "" if key is None else key))
-    return Counts(**{state.lower(): int(number) for state, number in zip(STATES, rows[0], strict=True)})
+    return _counts(rows[0])
 
 
 def counts_by_kind(name: str) -> Script[dict[Kind, Counts]]:
     """Sum the counts of a crawl for each kind of task that it has."""
     stored = yield from crawls.find(name)
     rows = yield Call("counts_by_kind", (stored.crawl_id,))
-    return {
-        Kind(kind): Counts(**{state.lower(): int(number) for state, number in zip(STATES, numbers, strict=True)})
-        for kind, *numbers in rows
-    }
+    return {Kind(kind): _counts(numbers) for kind, *numbers in rows}
+
+
+def outlook(name: str) -> Script[Outlook]:
+    """Tell what a crawl has before it."""
+    stored = yield from crawls.find(name)
+    *numbers, next_ready_at, limited = (yield Call("outlook", (stored.crawl_id,)))[0]
+    return Outlook(
+        counts=_counts(numbers),
+        next_ready_at=None if next_ready_at is None or next_ready_at >= LIMITED else next_ready_at,
+        limited=bool(limited),
+    )
+
+
+def waiting_queues(name: str, after: int, limit: int) -> Script[list[WaitingQueue]]:
+    """List the queues that wait longest."""
+    stored = yield from crawls.find(name)
+    rows = yield Call("waiting_queues", (stored.crawl_id, after, check_page_size(limit)))
+    return [WaitingQueue(**dict(zip(WaitingQueue.__struct_fields__, row, strict=True))) for row in rows]
+
+
+def scope_roots(name: str) -> Script[list[str]]:
+    """List the addresses that widen a crawl's scope."""
+    stored = yield from crawls.find(name)
+    return [row[0] for row in (yield Call("scope_roots", (stored.crawl_id,)))]
+
+
+def _counts(numbers: Sequence[int]) -> Counts:
+    return Counts(**{state.lower(): int(number) for state, number in zip(STATES, numbers, strict=True)})
 
 
 def list_queues(name: str, after: str, limit: int) -> Script[list[Queue]]:
@@ -139,7 +183,7 @@ def list_queues(name: str, after: str, limit: int) -> Script[list[Queue]]:
             ready_at=row[3],
             last_served_at=row[4],
             settings=QueueSettings(delay_ms=row[5], blocked_until=row[6] or None, page_limit=row[7], priority=row[8]),
-            counts=Counts(**{state.lower(): int(number) for state, number in zip(STATES, row[9:14], strict=True)}),
+            counts=_counts(row[9:14]),
         )
         for row in rows
     ]
@@ -148,6 +192,25 @@ def list_queues(name: str, after: str, limit: int) -> Script[list[Queue]]:
 def artifacts(name: str, after_id: int, limit: int) -> Script[list[Artifact]]:
     """List a crawl's artifacts in the order in which they were reported."""
     rows = yield Call("list_artifacts", (name, after_id, check_page_size(limit)))
+    return decoded_artifacts(rows)
+
+
+def artifacts_of(name: str, url: str, limit: int) -> Script[list[Artifact]]:
+    """List the artifacts of one URL, in any spelling, the newest first."""
+    stored = yield from crawls.find(name)
+    place = _place_of(url, stored)
+    rows = yield Call("artifacts_of_url", (name, url_hash(place.url), place.url, check_page_size(limit)))
+    return decoded_artifacts(rows)
+
+
+def artifact_horizon() -> Script[ArtifactHorizon]:
+    """Tell how far the numbers of artifacts have come."""
+    last_id, next_writer, oldest_writer = (yield Call("artifact_horizon"))[0]
+    return ArtifactHorizon(last_id=last_id, next_writer=next_writer, oldest_writer=oldest_writer)
+
+
+def decoded_artifacts(rows: list[Row]) -> list[Artifact]:
+    """Read rows of `crawl_log`."""
     return [
         Artifact(
             artifact_id=row[0],
@@ -166,7 +229,13 @@ def artifacts(name: str, after_id: int, limit: int) -> Script[list[Artifact]]:
             depth=row[13],
             leased_at=row[14],
             reported_at=row[15],
-            fetch=msgspec.convert(dict(zip(Fetch.__struct_fields__, row[16:], strict=True)), Fetch),
+            fetch=_fetch(row[16:]),
         )
         for row in rows
     ]
+
+
+def _fetch(values: Row) -> Fetch:
+    fields = dict(zip(Fetch.__struct_fields__, values, strict=True))
+    redirects = fields.pop("redirects")
+    return Fetch(**fields, redirects=() if redirects is None else tuple(msgspec.json.decode(redirects)))

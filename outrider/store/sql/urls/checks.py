@@ -103,6 +103,7 @@ def _numbers_problem(report: Report) -> str | None:
     for name, value, low, most in (
         ("http_status", fetch.http_status, lowest, 999),
         ("images_found", fetch.images_found, 0, 2**31 - 1),
+        ("links_found", fetch.links_found, 0, 2**31 - 1),
         ("expires_in_ms", robots.expires_in_ms, 0, 2**42),
     ):
         if type(value) is not int or not low <= value <= most:
@@ -122,8 +123,11 @@ def _numbers_problem(report: Report) -> str | None:
 
 def _texts_problem(report: Report) -> str | None:
     texts = {"reason": report.reason, "robots.txt": report.robots.text if report.robots else None}
-    for name in ("content_type", "digest", "etag", "last_modified", "content_location"):
+    for name in ("content_type", "digest", "etag", "last_modified", "content_location", "title"):
         texts[name] = getattr(report.fetch, name)
+    if not isinstance(report.fetch.redirects, (list, tuple)):
+        return f"redirects {shown(report.fetch.redirects)} are not a list"
+    texts.update((f"redirect {place}", url) for place, url in enumerate(report.fetch.redirects, 1))
     for name, text in texts.items():
         if text is not None and not (isinstance(text, str) and storable(text)):
             return f"{name} {shown(text)} is not a text without NUL bytes or lone surrogates"

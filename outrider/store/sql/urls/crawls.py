@@ -1,11 +1,13 @@
 """Crawls: creating them, finding them, changing what may be changed."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from outrider.model.errors import CrawlConflict, InvalidInput, UnknownCrawl, shown
 from outrider.model.task import MAX_KEY_CHARACTERS, Crawl, CrawlLimits, CrawlRules, CrawlState, KeyRule
+from outrider.model.url import locate
 from outrider.policy.admission import storable
 from outrider.store.checks import check_choice
 from outrider.store.sql.script import Call, Row, Script
@@ -145,6 +147,13 @@ def set_state(name: str, state: CrawlState) -> Script[Crawl]:
     if not rows:
         raise UnknownCrawl(name)
     return decoded(rows[0]).crawl
+
+
+def widen_scope(name: str, roots: Sequence[str]) -> Script[None]:
+    """Remember addresses that widen a crawl's scope; those that it has already change nothing."""
+    stored = yield from for_write(name)
+    urls = sorted({locate(root).url for root in roots})
+    yield Call("widen_scope", (), [(stored.crawl_id, url) for url in urls])
 
 
 def set_limits(name: str, limits: CrawlLimits) -> Script[Crawl]:

@@ -7,6 +7,8 @@ answered as it was then.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from outrider.model.errors import InvalidTransition
 from outrider.model.gate import Gate, Robots
 from outrider.model.lease import Outcome, Renewal, Report, ReportAnswer, Token, Verdict
@@ -205,7 +207,8 @@ def _log(
                 each.reason or decision.reason, fetch.http_status, fetch.images_found, fetch.digest,
                 fetch.etag, fetch.last_modified, fetch.content_type, fetch.body_bytes,
                 fetch.content_location, held.discovery_type, held.depth, held.run_id, held.granted_at,
-                fetch.fetched_at, fetch.elapsed_ms, now,
+                fetch.fetched_at, fetch.elapsed_ms, now, fetch.title, fetch.links_found,
+                msgspec.json.encode(fetch.redirects).decode() if fetch.redirects else None,
             )
         )  # fmt: skip
     logged = yield Call("insert_crawl_log", (), rows)
@@ -265,11 +268,18 @@ def renew(tokens: Sequence[Token], now: int | None, lease_ms: int) -> Script[lis
     return [Renewal.OK if token in renewed else Renewal.LEASE_LOST for token in binary]
 
 
-def reap(now: int | None, most: int, settings: Settings, slot: int) -> Script[list[Token]]:
-    """End the leases that have expired; each by whoever locks it first, and only if it still has."""
+def reap(worker: str | None, now: int | None, most: int, settings: Settings, slot: int) -> Script[list[Token]]:
+    """End the leases that have expired; each by whoever locks it first, and only if it still has.
+
+    Those of a worker that is known to be dead end whether they have expired or not.
+    """
     moment = yield from crawls.clock(now)
-    locked = [row[0] for row in (yield Call("crawls_of_expired_leases", (moment, most)))]
-    rows = yield Call("lock_expired_leases", (moment, most, locked))
+    if worker is None:
+        locked = [row[0] for row in (yield Call("crawls_of_expired_leases", (moment, most)))]
+        rows = yield Call("lock_expired_leases", (moment, most, locked))
+    else:
+        locked = [row[0] for row in (yield Call("crawls_of_worker", (worker,)))]
+        rows = yield Call("lock_leases_of_worker", (worker, locked))
     held = [held_lease(row) for row in rows]
     decisions = [retry.after_expiry(each.tally, moment, settings) for each in held]
     yield from _end_without_report(held, decisions, moment, settings, slot)

@@ -92,7 +92,7 @@ def delete_crawl(name: str) -> Script[Deleted]:
     totals = yield Call("queue_totals", (stored.crawl_id, ""))
     yield Call("lock_queues_of_crawl", (stored.crawl_id,))
     ended = yield Call("delete_crawl_leases", (stored.crawl_id,))
-    for part in ("tasks", "metadata", "counts", "queues", "row"):
+    for part in ("tasks", "metadata", "counts", "queues", "scope", "row"):
         yield Call(f"delete_crawl_{part}", (stored.crawl_id,))
     return sum(int(number) for _, *numbers in totals for number in numbers), [row[0] for row in ended]
 
