@@ -21,6 +21,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     content_location: str | None = None
     title: str | None = None
     links_found: int = 0
+    noindex: bool = False
+    """The page asks not to be shown in search results."""
     redirects: tuple[str, ...] = ()
     """The addresses that led here, the first one first."""
 

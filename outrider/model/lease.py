@@ -87,7 +87,7 @@ class Outcome(StrEnum):
     DEFERRED = "deferred"
     """Not charged: the site or the worker asks to come back later."""
     REFUSED = "refused"
-    """Nothing was sent and nothing ever will be: robots, private address, self-redirect."""
+    """Nothing will ever be fetched: robots, private address, self-redirect."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

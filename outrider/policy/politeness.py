@@ -76,7 +76,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
 
 def after_report(gate: Gate, leased: Leased, report: Report, now: int, settings: Settings, chance: float) -> Gate:
     """Move the clocks by what the worker saw. `chance` in [0, 1) is the draw for the jitter."""
-    if report.sent_after_ms is None or report.outcome is Outcome.REFUSED:
+    if report.sent_after_ms is None:
         return give_back(gate, leased)
     started_at = leased.granted_at + min(max(report.sent_after_ms, 0), max(now - leased.granted_at, 0))
     moved = _after_start(gate, started_at + leased.delay_ms)

@@ -91,7 +91,7 @@ def _put_off(model: Model, task: ModelTask) -> None:
 
 def _move_clocks(model: Model, gate: ModelGate, lease: ModelLease, report: Report, now: int) -> None:
     """Count from the start of the request; give the slot back where nothing was sent."""
-    if report.sent_after_ms is None or report.outcome is Outcome.REFUSED:
+    if report.sent_after_ms is None:
         if lease.delay_ms and gate.next_fetch_at == lease.granted_at + lease.delay_ms:
             gate.next_fetch_at = max(lease.gate_was, gate.quiet_until)
         return

@@ -224,9 +224,16 @@ async def test_a_refused_lease_gives_its_place_back(urls: UrlStore) -> None:
     assert before.next_fetch_at == T0 + 10 * SECOND
     leased = await lease_one(urls, now=T0 + MINUTE)
     assert (await gate(urls, DOMAIN)).next_fetch_at == T0 + MINUTE + 10 * SECOND
-    await report(urls, leased, REFUSED, now=T0 + MINUTE, reason="robots")
+    await report(urls, leased, REFUSED, now=T0 + MINUTE, reason="robots", sent_after_ms=None)
     assert await gate(urls, DOMAIN) == before
     await lease_one(urls, now=T0 + MINUTE)
+
+
+async def test_a_lease_that_is_refused_after_its_request_keeps_its_place(urls: UrlStore) -> None:
+    """Invariant 7, Politeness: a page that redirects to itself is refused, but was asked for."""
+    await a_polite_crawl(urls)
+    await report(urls, await lease_one(urls), REFUSED, now=T0 + SECOND, sent_after_ms=500)
+    await assert_opens_at(urls, T0 + 10 * SECOND + 500)
 
 
 async def test_a_lease_of_which_nothing_was_sent_gives_its_place_back(urls: UrlStore) -> None:
@@ -242,7 +249,7 @@ async def test_a_place_is_not_given_back_over_a_later_request(urls: UrlStore) ->
     await a_polite_crawl(urls, concurrency=3)
     first = await lease_one(urls)
     second = await lease_one(urls, now=T0 + 10 * SECOND)
-    await report(urls, first, REFUSED, now=T0 + 11 * SECOND)
+    await report(urls, first, REFUSED, now=T0 + 11 * SECOND, sent_after_ms=None)
     assert (await gate(urls, DOMAIN)).next_fetch_at == T0 + 20 * SECOND
     await report(urls, second, now=T0 + 15 * SECOND, sent_after_ms=4 * SECOND)
     await assert_opens_at(urls, T0 + 24 * SECOND)
@@ -254,7 +261,7 @@ async def test_a_place_is_not_given_back_over_a_request_that_started_late(urls: 
     late = await lease_one(urls)
     unsent = await lease_one(urls, now=T0 + 10 * SECOND)
     await report(urls, late, now=T0 + 11 * SECOND, sent_after_ms=9 * SECOND)
-    await report(urls, unsent, REFUSED, now=T0 + 12 * SECOND)
+    await report(urls, unsent, REFUSED, now=T0 + 12 * SECOND, sent_after_ms=None)
     await assert_opens_at(urls, T0 + 19 * SECOND)
 
 

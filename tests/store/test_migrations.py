@@ -82,7 +82,7 @@ def everything_in(dsn: str) -> set[object]:
     return {name for (name,) in query(dsn, engine_of(dsn).everything_in_it)}
 
 
-LATER_COLUMNS = {"crawl_log": 3}
+LATER_COLUMNS = {"crawl_log": 4}
 """How many columns of a table came after the first revision; they stand at its end."""
 
 

@@ -22,7 +22,8 @@ HELD_LEASE = """l.token, l.crawl_id, c.name, l.key, l.hash, l.domain, l.kind, l.
 
 ARTIFACT = """artifact_id, crawl, key, url, token, attempt, domain, domain_id, kind, outcome, reason, discovery_type,
     run_id, depth, leased_at, reported_at, http_status, fetched_at, elapsed_ms, content_type, body_bytes,
-    images_found, digest, etag, last_modified, content_location, title, links_found, redirects"""
+    images_found, digest, etag, last_modified, content_location, title, links_found, noindex,
+    redirects"""
 
 TASK = """t.key, t.hash, t.url, t.kind, t.state, t.priority, t.depth, t.attempt_count, t.failures, t.deferrals,
     t.expiries, t.discovered_at, t.due_at, t.discovery_type, t.http_status, t.reason"""
@@ -354,12 +355,13 @@ CATALOGUE: Catalogue = {
         INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, domain_id, kind, outcome, verdict,
                                retry_at, reason, http_status, images_found, digest, etag, last_modified,
                                content_type, body_bytes, content_location, discovery_type, depth, run_id,
-                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, redirects)
+                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, noindex, redirects)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::int[], $7::text[],
                              $8::uuid[], $9::smallint[], $10::text[], $11::text[], $12::bigint[], $13::text[],
                              $14::int[], $15::int[], $16::text[], $17::text[], $18::text[], $19::text[],
                              $20::bigint[], $21::text[], $22::smallint[], $23::int[], $24::uuid[], $25::bigint[],
-                             $26::bigint[], $27::int[], $28::bigint[], $29::text[], $30::int[], $31::text[])
+                             $26::bigint[], $27::int[], $28::bigint[], $29::text[], $30::int[], $31::boolean[],
+                             $32::text[])
         RETURNING token, artifact_id"""),
     "delete_leases": Sql("DELETE FROM leases WHERE token = ANY ($1::bytea[]) RETURNING token"),
     "end_tasks": Sql("""

@@ -256,7 +256,7 @@ CATALOGUE: Catalogue = {
         INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, domain_id, kind, outcome, verdict,
                                retry_at, reason, http_status, images_found, digest, etag, last_modified,
                                content_type, body_bytes, content_location, discovery_type, depth, run_id,
-                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, redirects)
+                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, noindex, redirects)
         VALUES {rows} RETURNING token, artifact_id"""),
     "delete_leases": Sql("DELETE FROM leases WHERE token IN (VALUES {rows}) RETURNING token"),
     "end_tasks": Sql("""

@@ -237,5 +237,6 @@ def decoded_artifacts(rows: list[Row]) -> list[Artifact]:
 
 def _fetch(values: Row) -> Fetch:
     fields = dict(zip(Fetch.__struct_fields__, values, strict=True))
+    fields["noindex"] = bool(fields["noindex"])
     redirects = fields.pop("redirects")
     return Fetch(**fields, redirects=() if redirects is None else tuple(msgspec.json.decode(redirects)))

@@ -88,6 +88,8 @@ def _shape_problem(report: Report) -> str | None:
         return f"outcome {shown(report.outcome)} is not one of {', '.join(Outcome)}"
     if not isinstance(report.fetch, Fetch):
         return f"fetch {shown(report.fetch)} is not a fetch"
+    if type(report.fetch.noindex) is not bool:
+        return f"noindex {shown(report.fetch.noindex)} is not true or false"
     if report.robots is not None and not isinstance(report.robots, Robots):
         return f"robots {shown(report.robots)} is not a robots.txt"
     if not isinstance(report.links, (list, tuple)):

@@ -207,7 +207,7 @@ def _log(
                 each.reason or decision.reason, fetch.http_status, fetch.images_found, fetch.digest,
                 fetch.etag, fetch.last_modified, fetch.content_type, fetch.body_bytes,
                 fetch.content_location, held.discovery_type, held.depth, held.run_id, held.granted_at,
-                fetch.fetched_at, fetch.elapsed_ms, now, fetch.title, fetch.links_found,
+                fetch.fetched_at, fetch.elapsed_ms, now, fetch.title, fetch.links_found, fetch.noindex,
                 msgspec.json.encode(fetch.redirects).decode() if fetch.redirects else None,
             )
         )  # fmt: skip

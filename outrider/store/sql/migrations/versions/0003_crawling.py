@@ -7,7 +7,12 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-COLUMNS = {"title": "TEXT", "links_found": "INTEGER NOT NULL DEFAULT 0", "redirects": "TEXT"}
+COLUMNS = {
+    "title": "TEXT",
+    "links_found": "INTEGER NOT NULL DEFAULT 0",
+    "noindex": "{boolean} NOT NULL DEFAULT {no}",
+    "redirects": "TEXT",
+}
 
 SQLITE_SCOPE_ROOTS = """
 CREATE TABLE scope_roots (
@@ -28,9 +33,10 @@ CREATE TABLE scope_roots (
 
 def upgrade() -> None:
     """Add the columns and the table."""
-    for name, kind in COLUMNS.items():
-        op.execute(f"ALTER TABLE crawl_log ADD COLUMN {name} {kind}")
     on_sqlite = op.get_bind().dialect.name == "sqlite"
+    words = {"boolean": "INTEGER", "no": "0"} if on_sqlite else {"boolean": "boolean", "no": "false"}
+    for name, kind in COLUMNS.items():
+        op.execute(f"ALTER TABLE crawl_log ADD COLUMN {name} {kind.format(**words)}")
     op.execute(SQLITE_SCOPE_ROOTS if on_sqlite else POSTGRES_SCOPE_ROOTS)
 
 

@@ -1,0 +1,139 @@
+"""The frontier in this process, over a store.
+
+It waits for work on behalf of its callers, returns the leases of the dead, and passes everything else on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from types import TracebackType
+
+from outrider.frontier.presence import Presence
+from outrider.frontier.protocol import Work
+from outrider.model.errors import StoreError
+from outrider.model.lease import LeaseGrant, LeaseRequest, NoWork, Renewal, Report, ReportAnswer, Token
+from outrider.model.task import AddResult, Discovered, Outlook
+from outrider.store.protocols import UrlStore
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.1
+"""How often to look for what other processes did, while somebody waits."""
+SHORTEST_S = 0.001
+LIMIT_POLL_S = 1.0
+"""How often to look at a crawl that may hand out nothing: at its limit, paused or cancelled."""
+UPKEEP_S = 2.0
+"""How often to look for expired leases and for processes that died."""
+
+
+class LocalFrontier:
+    """A `Frontier` over a store of this process; use it as a context manager."""
+
+    def __init__(self, urls: UrlStore, presence: Presence | None = None) -> None:
+        self._urls = urls
+        self._presence = presence
+        self._turns: defaultdict[str | None, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One waiter for each crawl looks, the others queue behind it."""
+        self._news = asyncio.Event()
+        """Set, and replaced by a new one, when something happens that may make work ready."""
+        self._upkeep: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "LocalFrontier":
+        await self.tidy()
+        self._upkeep = asyncio.create_task(self._keep_tidy(), name="frontier upkeep")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._upkeep
+
+    async def add(self, crawl: str, items: Sequence[Discovered]) -> list[AddResult]:
+        """Store what is new."""
+        results = await self._urls.add(crawl, items)
+        self._tell()
+        return results
+
+    async def lease(self, request: LeaseRequest, *, wait_s: float = 0.0) -> Work:
+        """Hand out ready tasks; where none is ready, wait for one, at most for so long."""
+        until = time.monotonic() + wait_s
+        async with self._turns[request.crawl]:
+            while True:
+                news, asked_at = self._news, time.monotonic()
+                grant = await self._urls.lease(request)
+                left_s = until - time.monotonic()
+                if grant.leases or left_s <= 0:
+                    return Work(grant, asked_at)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), min(_pause_after(grant), left_s))
+
+    async def renew(self, tokens: Sequence[Token]) -> list[Renewal]:
+        """Prolong leases that are live."""
+        return await self._urls.renew(tokens)
+
+    async def report(self, reports: Sequence[Report]) -> list[ReportAnswer]:
+        """End leases with what was found."""
+        answers = await self._urls.report(reports)
+        self._tell()
+        return answers
+
+    async def release(self, tokens: Sequence[Token]) -> list[Token]:
+        """Give leases back uncharged."""
+        released = await self._urls.release(tokens)
+        self._tell()
+        return released
+
+    async def outlook(self, crawl: str) -> Outlook:
+        """Tell what a crawl has before it, all of one moment."""
+        return await self._urls.outlook(crawl)
+
+    async def robots_text(self, domain: str) -> tuple[str, str] | None:
+        """Read the version and text of a domain's robots.txt."""
+        return await self._urls.robots_text(domain)
+
+    async def widen_scope(self, crawl: str, roots: Sequence[str]) -> None:
+        """Remember addresses that widen a crawl's scope."""
+        await self._urls.widen_scope(crawl, roots)
+
+    async def scope_roots(self, crawl: str) -> list[str]:
+        """List the addresses that widen a crawl's scope."""
+        return await self._urls.scope_roots(crawl)
+
+    async def tidy(self) -> None:
+        """Return what has expired, and what the dead of this machine held."""
+        returned = await self._urls.reap()
+        if self._presence is not None:
+            for worker in self._presence.dead():
+                returned += await self._urls.reap(worker=worker)
+                self._presence.forget(worker)
+        if returned:
+            logger.info("returned %d leases", len(returned))
+            self._tell()
+
+    def _tell(self) -> None:
+        """Let whoever waits look again."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _keep_tidy(self) -> None:
+        while True:
+            await asyncio.sleep(UPKEEP_S)
+            try:
+                await self.tidy()
+            except StoreError as error:
+                logger.warning("upkeep failed, will try again: %s", error)
+
+
+def _pause_after(grant: LeaseGrant) -> float:
+    """Tell how long to wait before looking again, unless there is news before."""
+    if grant.no_work in (NoWork.LIMIT, NoWork.PAUSED, NoWork.CANCELLED):
+        return LIMIT_POLL_S
+    if grant.next_ready_at is None:
+        return POLL_S
+    return min(max(grant.next_ready_at / 1000 - time.time(), SHORTEST_S), POLL_S)
