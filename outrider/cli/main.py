@@ -4,26 +4,14 @@ Command groups import what they need when they run, so that `outrider --help` an
 """
 
 import sys
-from enum import IntEnum
 from typing import Annotated
 
 import typer
 
 from outrider import __version__
-from outrider.cli import bench, db
+from outrider.cli import bench, config, crawl, db
+from outrider.cli.exits import ExitCode as ExitCode
 from outrider.model.errors import OutriderError, StoreError
-
-
-class ExitCode(IntEnum):
-    """What the process says to its caller; `docs/reference/exit-codes.md` explains each."""
-
-    OK = 0
-    UNEXPECTED = 1
-    USAGE = 2
-    STORE = 3
-    REFUSED = 4
-    INTERRUPTED = 130
-
 
 app = typer.Typer(
     name="outrider",
@@ -33,6 +21,8 @@ app = typer.Typer(
 )
 app.add_typer(db.app, name="db")
 app.add_typer(bench.app, name="bench")
+app.command()(crawl.crawl)
+app.command()(config.config)
 
 
 def _print_version(wanted: bool) -> None:

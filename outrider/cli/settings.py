@@ -1,12 +1,17 @@
-"""Settings as environment variables, each refused by name where its value makes no sense."""
+"""What a setting may be and how it is read, and the frontier's settings as environment variables.
+
+A value that makes no sense is refused by the name of the place where it was given: a variable, a
+flag, or a key of a file.
+"""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from outrider.model.errors import InvalidInput
+from outrider.model.errors import InvalidInput, shown
 from outrider.model.settings import Settings
 
 PREFIX: Final = "OUTRIDER_"
@@ -25,6 +30,108 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "backoff_jitter": (0, 1),
 }
 
+_MOST_SHOWN = 500
+_MULTIPLES: Final[Mapping[str, int]] = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmg]?)(?:i?b)?\s*", re.ASCII | re.IGNORECASE)
+
+
+class ValueKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What a value may be.
+
+    Both functions raise `ValueError` with what the value must be, as in `must be a whole number`.
+    """
+
+    parse: Callable[[str], object]
+    """From a text, as variables and flags have it, to a value that can be checked."""
+    check: Callable[[object], object]
+    """From a value, as files have it, to the one that the record holds."""
+    show: Callable[[object], str] = lambda value: shown(value, _MOST_SHOWN)
+    """How the value stands in a message."""
+
+
+def read_value(place: str, kind: ValueKind, given: object, *, as_text: bool) -> object:
+    """Read what was given at a place, or refuse it by the place's name."""
+    try:
+        return kind.check(kind.parse(given) if as_text and isinstance(given, str) else given)
+    except ValueError as problem:
+        raise InvalidInput(f"{place} {problem}, not {kind.show(given)}") from None
+
+
+def whole_number(lowest: int, highest: int) -> ValueKind:
+    """A whole number within bounds, both allowed."""
+
+    def check(value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError("must be a whole number")
+        if not lowest <= value <= highest:
+            raise ValueError(f"must be between {lowest} and {highest}")
+        return value
+
+    return ValueKind(parse=lambda text: _number(int, text, "a whole number"), check=check)
+
+
+def number(lowest: float, highest: float, *, above: bool = False) -> ValueKind:
+    """A number within bounds, fractions allowed; with `above`, the lower bound itself is not."""
+
+    def check(value: object) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ValueError("must be a number")
+        if above and not lowest < value <= highest:
+            raise ValueError(f"must be above {lowest:g} and at most {highest:.15g}")
+        if not lowest <= value <= highest:
+            raise ValueError(f"must be between {lowest:g} and {highest:.15g}")
+        return float(value)
+
+    return ValueKind(parse=lambda text: _number(float, text, "a number"), check=check)
+
+
+def seconds_kept_as_ms(lowest_ms: int, highest_ms: int) -> ValueKind:
+    """A number of seconds, fractions allowed, that the record holds in milliseconds."""
+
+    def check(value: object) -> int:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ValueError("must be a number of seconds")
+        if not lowest_ms <= value * 1000 <= highest_ms:
+            raise ValueError(f"must be between {lowest_ms / 1000:g} and {highest_ms // 1000}")
+        return round(value * 1000)
+
+    return ValueKind(parse=lambda text: _number(float, text, "a number of seconds"), check=check)
+
+
+def size(lowest: int, highest: int) -> ValueKind:
+    """A number of bytes, with `k`, `M` or `G` for powers of 1024: `512k`, `10MB`, `1.5 GiB`."""
+
+    def check(value: object) -> int:
+        if isinstance(value, str):
+            match = _SIZE.fullmatch(value)
+            if match is None or len(value) > 40:
+                raise ValueError("must be a number of bytes such as 512k or 10MB")
+            value = int(float(match[1]) * _MULTIPLES[match[2].lower()])
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError("must be a number of bytes such as 512k or 10MB")
+        if not lowest <= value <= highest:
+            raise ValueError(f"must be between {lowest} and {highest} bytes")
+        return value
+
+    return ValueKind(parse=lambda text: text, check=check)
+
+
+def _number(kind: type[int] | type[float], text: str, wanted: str) -> int | float:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"must be {wanted}") from None
+
+
+def _kind_of(field: msgspec.structs.FieldInfo) -> ValueKind:
+    lowest, highest = BOUNDS[field.name]
+    if field.name == "crash_threshold_ms":
+        return seconds_kept_as_ms(lowest, highest)
+    return number(lowest, highest) if field.type is float else whole_number(lowest, highest)
+
+
+KINDS: Final[Mapping[str, ValueKind]] = {field.name: _kind_of(field) for field in msgspec.structs.fields(Settings)}
+
 
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read every setting that the environment names; the others keep their defaults.
@@ -32,18 +139,15 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     `OUTRIDER_<FIELD>` sets the field of that name. The length of a lease alone is told in seconds,
     as `OUTRIDER_CRASH_THRESHOLD`, fractions allowed.
     """
-    wrong_unit = f"{CRASH_THRESHOLD}_MS"
-    if wrong_unit in environ:
-        raise InvalidInput(f"{wrong_unit} is not a setting: set {CRASH_THRESHOLD}, in seconds")
-    values: dict[str, int | float] = {}
-    for field in msgspec.structs.fields(Settings):
-        variable = variable_of(field.name)
+    refuse_wrong_unit(environ)
+    values: dict[str, object] = {}
+    for field, kind in KINDS.items():
+        variable = variable_of(field)
         text = environ.get(variable, "").strip()
         if text:
-            values[field.name] = _read(variable, text, field.name, float if field.type is float else int)
+            values[field] = read_value(variable, kind, text, as_text=True)
     settings = msgspec.convert(values, Settings)
-    _check_order(settings, "retry_base_ms", "retry_cap_ms")
-    _check_order(settings, "backoff_base_ms", "backoff_cap_ms")
+    check_orders(settings, {})
     return settings
 
 
@@ -52,24 +156,18 @@ def variable_of(field: str) -> str:
     return CRASH_THRESHOLD if field == "crash_threshold_ms" else PREFIX + field.upper()
 
 
-def _read(variable: str, text: str, field: str, kind: type[int] | type[float]) -> int | float:
-    seconds = variable == CRASH_THRESHOLD
-    try:
-        value = float(text) if seconds else kind(text)
-    except ValueError:
-        wanted = "a number of seconds" if seconds else "a whole number" if kind is int else "a number"
-        raise InvalidInput(f"{variable} must be {wanted}, not {text!r}") from None
-    lowest, highest = BOUNDS[field]
-    scaled = value * 1000 if seconds else value
-    if not lowest <= scaled <= highest:
-        shown = f"{lowest / 1000:g} and {highest // 1000}" if seconds else f"{lowest} and {highest}"
-        raise InvalidInput(f"{variable} must be between {shown}, not {text!r}")
-    return round(scaled) if seconds else value
+def refuse_wrong_unit(environ: Mapping[str, str]) -> None:
+    """Refuse the length of a lease in milliseconds, which would else be left unread."""
+    wrong_unit = f"{CRASH_THRESHOLD}_MS"
+    if wrong_unit in environ:
+        raise InvalidInput(f"{wrong_unit} is not a setting: set {CRASH_THRESHOLD}, in seconds")
 
 
-def _check_order(settings: Settings, base: str, cap: str) -> None:
-    if getattr(settings, base) > getattr(settings, cap):
-        raise InvalidInput(
-            f"{variable_of(base)} is {getattr(settings, base)}, more than "
-            f"{variable_of(cap)}, which is {getattr(settings, cap)}"
-        )
+def check_orders(settings: Settings, places: Mapping[str, str]) -> None:
+    """Refuse a first wait above its cap; `places` names where a field was set, if not in its variable."""
+    for base, cap in (("retry_base_ms", "retry_cap_ms"), ("backoff_base_ms", "backoff_cap_ms")):
+        if getattr(settings, base) > getattr(settings, cap):
+            raise InvalidInput(
+                f"{places.get(base) or variable_of(base)} is {getattr(settings, base)}, more than "
+                f"{places.get(cap) or variable_of(cap)}, which is {getattr(settings, cap)}"
+            )

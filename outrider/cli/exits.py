@@ -1,0 +1,29 @@
+"""Exit codes: what the process says to its caller, and which one the end of a crawl is."""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outrider.crawler.progress import CrawlEnding
+
+
+class ExitCode(IntEnum):
+    """What the process says to its caller; `docs/reference/exit-codes.md` explains each."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    STORE = 3
+    REFUSED = 4
+    LIMIT = 10
+    WAITING = 11
+    NOTHING_FETCHED = 12
+    STOPPED = 13
+    PAUSED = 14
+    CANCELLED = 15
+    INTERRUPTED = 130
+
+
+def exit_code_of(ending: "CrawlEnding") -> ExitCode:
+    """Tell how a process ends whose crawl ended so: the code of the same name, where a drained crawl is well."""
+    return ExitCode.OK if ending.name == "DRAINED" else ExitCode[ending.name]

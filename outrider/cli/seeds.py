@@ -1,0 +1,149 @@
+"""Seeds: where a crawl begins, as people type them and as lists of millions have them."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from outrider.crawler.plan import CrawlPlan
+from outrider.model.domain_name import is_address, split_port
+from outrider.model.errors import InvalidInput
+from outrider.model.task import Refusal
+from outrider.model.url import MAX_URL_BYTES, UrlRefused, locate
+
+STANDARD_INPUT: Final = "-"
+MOST_REFUSALS: Final = 1_000
+"""How many refusals are kept; all are counted."""
+
+_LONGEST_LINE = 4 * MAX_URL_BYTES
+_ARCHIVES: Final = {
+    b"PK\x03\x04": "a ZIP archive",
+    b"\x1f\x8b": "compressed with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed",
+}
+_RANKED = re.compile(r"([0-9]{1,18})\s*,\s*([^,\s/:@]+)", re.ASCII)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?!\Z|[0-9]+(?:[/?#\\]|\Z))", re.ASCII | re.IGNORECASE)
+"""A name and a colon, unless what follows can only be a port."""
+_END_OF_HOST = re.compile(r"[/?#\\]")
+
+
+class Seed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A URL to begin with, normalised."""
+
+    url: str
+    rank: int | None = None
+    """Its place in a list of popular sites; 1 is the first."""
+    line: int | None = None
+    """Where the file has it; None for what was typed."""
+
+
+class RefusedSeed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A text that is no seed, and why."""
+
+    line: int | None
+    reason: Refusal
+    detail: str
+
+    def __str__(self) -> str:
+        return self.detail if self.line is None else f"line {self.line}: {self.detail}"
+
+
+class Seeds:
+    """The seeds of a plan, read while they are iterated over, once; what is refused is skipped and kept.
+
+    First come those that were typed, then those of the file.
+    """
+
+    def __init__(self, typed: tuple[str, ...], file: io.BufferedReader | None) -> None:
+        self.refused = 0
+        self.refusals: list[RefusedSeed] = []
+        self._typed = typed
+        self._file = file
+
+    def __iter__(self) -> Iterator[Seed]:
+        for text in self._typed:
+            if (seed := self._read(text, None)) is not None:
+                yield seed
+        if self._file is not None:
+            yield from self._from_file(self._file)
+
+    def _from_file(self, file: io.BufferedReader) -> Iterator[Seed]:
+        # What is no UTF-8 becomes lone surrogates, which the line's own URL is then refused for.
+        lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape")
+        try:
+            number = 0
+            while line := lines.readline(_LONGEST_LINE):
+                number += 1
+                if len(line) == _LONGEST_LINE and not line.endswith("\n"):
+                    self._refuse(number, Refusal.TOO_LONG, f"the line has {_LONGEST_LINE} characters or more")
+                    while line and not line.endswith("\n"):
+                        line = lines.readline(_LONGEST_LINE)
+                    continue
+                text = line.strip()
+                if text and not text.startswith("#") and (seed := self._read(text, number)) is not None:
+                    yield seed
+        except OSError as error:
+            raise InvalidInput(f"cannot read the seeds any further: {error.strerror or error}") from None
+        finally:
+            lines.close()
+
+    def _read(self, text: str, line: int | None) -> Seed | None:
+        rank = None
+        try:
+            if line is not None and (ranked := _RANKED.fullmatch(text)) is not None:
+                rank, text = int(ranked[1]), ranked[2]
+            return Seed(url=locate(_with_scheme(text)).url, rank=rank, line=line)
+        except UrlRefused as refusal:
+            self._refuse(line, refusal.reason, str(refusal))
+            return None
+
+    def _refuse(self, line: int | None, reason: Refusal, detail: str) -> None:
+        self.refused += 1
+        if len(self.refusals) < MOST_REFUSALS:
+            self.refusals.append(RefusedSeed(line=line, reason=reason, detail=detail))
+
+
+def read_seeds(plan: CrawlPlan) -> Seeds:
+    """Open the seeds of a plan; a file that cannot be read is refused here, before a crawl begins."""
+    if plan.seeds_file is None:
+        return Seeds(plan.seeds, None)
+    try:
+        file = _open(plan.seeds_file)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInput(f"cannot read the seeds in {plan.seeds_file}: {problem}") from None
+    beginning = b""
+    with suppress(OSError):
+        beginning = file.peek(4)
+    for magic, what in _ARCHIVES.items():
+        if beginning.startswith(magic):
+            file.close()
+            raise InvalidInput(f"cannot read the seeds in {plan.seeds_file}: it is {what}, unpack it first")
+    return Seeds(plan.seeds, file)
+
+
+def _open(name: str) -> io.BufferedReader:
+    if name == STANDARD_INPUT:
+        return open(0, "rb", closefd=False)
+    return Path(name).open("rb")
+
+
+def _with_scheme(text: str) -> str:
+    """Complete what was typed without a scheme: `https`, but `http` for this machine and for addresses."""
+    text = text.strip()
+    if _SCHEME.match(text):
+        return text
+    if text.startswith("//"):
+        return f"https:{text}"
+    authority = _END_OF_HOST.split(text, maxsplit=1)[0]
+    name = split_port(authority)[0].lower().removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost") or (is_address(name) and not name.isdecimal()):
+        return f"http://{text}"
+    if "." not in name or "@" in authority or "," in name:
+        problem = "this is neither a URL nor a domain (a host without a dot needs its http:// in front)"
+        raise UrlRefused(Refusal.BAD_HOST, problem, text)
+    return f"https://{text}"

@@ -1,0 +1,361 @@
+"""One execution of a crawl: from a plan to its end.
+
+Everything that must outlast a kill is in the store, the archive or the file of pages; an execution only
+opens them, works, and closes them. To go on after a kill is to execute the same plan again.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack, suppress
+from ipaddress import ip_address
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from outrider import __version__
+from outrider.crawler import warc
+from outrider.crawler.addresses import refused_because
+from outrider.crawler.fetch import Fetcher, FetchLimits
+from outrider.crawler.links import Links
+from outrider.crawler.page_tail import PageTail
+from outrider.crawler.plan import DATABASE, WARC_FOLDER, CrawlPlan
+from outrider.crawler.progress import CrawlEnding, DomainTrouble, Progress, Snapshot
+from outrider.crawler.robots import product_token
+from outrider.crawler.visit import Visitor
+from outrider.crawler.worker import Worker
+from outrider.frontier.local import LocalFrontier
+from outrider.frontier.presence import Presence
+from outrider.model.errors import InvalidTransition, OutriderError, UnknownCrawl
+from outrider.model.job import Run, RunKind, RunStatus
+from outrider.model.lease import LeaseGrant, NoWork
+from outrider.model.settings import Settings
+from outrider.model.task import Counts, CrawlLimits, CrawlRules, Discovered, Kind, Outlook
+from outrider.model.url import locate
+from outrider.policy.scope import Scope, ScopeRule, scope_of
+from outrider.store.opening import Stores, open_store
+
+logger = logging.getLogger(__name__)
+
+WORKERS_FOLDER: Final = "workers"
+SEEDS_AT_ONCE: Final = 2_000
+SNAPSHOT_S: Final = 0.5
+GRACE_S: Final = 5.0
+"""How long visits may go on after a stop, where the time-out of a fetch is not shorter."""
+TROUBLE_MS: Final = 2_000
+"""A domain that waits longer than this beyond its delay is shown as in trouble."""
+RUN_STATUS: Final = {
+    CrawlEnding.STOPPED: RunStatus.STOPPED,
+    CrawlEnding.PAUSED: RunStatus.STOPPED,
+    CrawlEnding.CANCELLED: RunStatus.STOPPED,
+}
+
+
+def store_dsn(plan: CrawlPlan) -> str:
+    """Name the store of a plan: its own, or the file in its data folder."""
+    return plan.store or f"sqlite:///{Path(plan.data) / DATABASE}"
+
+
+def ending_of(grant: LeaseGrant, outlook: Outlook, *, now: int, max_wait_ms: int) -> CrawlEnding | None:
+    """Tell whether a crawl of which nothing can be leased is over, and why."""
+    if grant.no_work is NoWork.PAUSED:
+        return CrawlEnding.PAUSED
+    if grant.no_work is NoWork.CANCELLED:
+        return CrawlEnding.CANCELLED
+    if outlook.counts.assigned:
+        return None
+    if not outlook.counts.pending:
+        return CrawlEnding.DRAINED
+    if grant.no_work is NoWork.LIMIT:
+        return CrawlEnding.LIMIT
+    if outlook.next_ready_at is not None and outlook.next_ready_at <= now + max_wait_ms:
+        return None
+    return CrawlEnding.LIMIT if outlook.limited else CrawlEnding.WAITING
+
+
+class Execution:
+    """A plan being carried out; a context manager that opens and closes all it needs."""
+
+    def __init__(self, plan: CrawlPlan, settings: Settings) -> None:
+        self.plan = plan
+        self.data = Path(plan.data)
+        self._settings = settings
+        self._open = AsyncExitStack()
+        self._stores: Stores
+        self._presence: Presence
+        self._frontier: LocalFrontier
+        self._worker: Worker | None = None
+        self._visitor: Visitor | None = None
+        self._tail: PageTail | None = None
+        self._run: Run | None = None
+        self._progress = Progress()
+        self._began = time.monotonic()
+        self._before = Counts()
+        self._ending: CrawlEnding | None = None
+        self.was_finished = False
+        """There was nothing left to do from the start."""
+
+    async def __aenter__(self) -> Self:
+        self.data.mkdir(parents=True, exist_ok=True)
+        async with AsyncExitStack() as opening:
+            self._stores = await opening.enter_async_context(await open_store(store_dsn(self.plan), self._settings))
+            self._presence = Presence(self.data / WORKERS_FOLDER)
+            opening.callback(self._presence.close)
+            await self._prepare_crawl()
+            self._frontier = await opening.enter_async_context(LocalFrontier(self._stores.urls, self._presence))
+            self._open = opening.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._run is not None:
+                await self._close_run(error)
+        finally:
+            await self._open.aclose()
+
+    async def _prepare_crawl(self) -> None:
+        """Create the crawl or find it, with the limits of this plan; what they let in is promoted."""
+        urls, plan = self._stores.urls, self.plan
+        dead = self._presence.dead()
+        if plan.fresh:
+            with suppress(UnknownCrawl):
+                await urls.delete_crawl(plan.crawl)
+        limits = CrawlLimits(
+            max_depth=plan.max_depth,
+            max_pages=plan.max_pages,
+            max_pages_per_domain=plan.max_pages_per_domain,
+            delay_ms=round(plan.delay * 1000),
+            concurrency=plan.per_domain,
+            robots=plan.robots,
+        )
+        await urls.create_crawl(plan.crawl, CrawlRules(), limits)
+        await urls.promote(plan.crawl)
+        await self._close_runs_of(dead)
+        kept = msgspec.to_builtins(plan)
+        # The first may hold passwords; the seeds may be a million.
+        for field in ("store", "proxy", "seeds"):
+            kept.pop(field)
+        kept |= {"worker": self._presence.worker, "seeds": list(plan.seeds[:100])}
+        self._run = await self._stores.control.open_run(plan.crawl, RunKind.CRAWL, settings=kept)
+        self._before = await self._pages()
+
+    async def _close_runs_of(self, dead: list[str]) -> None:
+        """Close the runs that killed processes have left open."""
+        if not dead:
+            return
+        for run in await self._stores.control.list_runs(self.plan.crawl, limit=100):
+            if run.status is RunStatus.RUNNING and run.settings.get("worker") in dead:
+                with suppress(InvalidTransition):
+                    await self._stores.control.close_run(run.id, RunStatus.FAILED, "killed")
+
+    async def _close_run(self, error: BaseException | None) -> None:
+        assert self._run is not None
+        if error is not None or self._ending is None:
+            reason = "interrupted" if error is None else f"{type(error).__name__}: {error}"[:500]
+            with suppress(OutriderError):
+                await self._stores.control.close_run(self._run.id, RunStatus.FAILED, reason)
+            return
+        status = RUN_STATUS.get(self._ending, RunStatus.COMPLETED)
+        await self._stores.control.close_run(self._run.id, status, self._ending)
+
+    async def _pages(self) -> Counts:
+        return (await self._stores.urls.counts_by_kind(self.plan.crawl)).get(Kind.PAGE, Counts())
+
+    async def run(
+        self,
+        seeds: Iterable[Discovered],
+        stop: asyncio.Event,
+        on_snapshot: Callable[[Snapshot], None],
+    ) -> CrawlEnding:
+        """Add the seeds, crawl until nothing is left or `stop` is set, and tell why it ended."""
+        plan = self.plan
+        scope = await self._add_seeds(seeds, stop)
+        async with AsyncExitStack() as stack:
+            if plan.output is not None:
+                self._tail = PageTail(self._stores.urls, plan.crawl, plan.output)
+                await self._tail.open()
+                stack.callback(self._tail.close)
+            fetcher = await stack.enter_async_context(self._fetcher())
+            links = Links(
+                scope,
+                CrawlRules(),
+                self._progress,
+                ignore_nofollow=plan.ignore_nofollow,
+                sitemaps=plan.sitemaps,
+            )
+            self._visitor = Visitor(
+                frontier=self._frontier,
+                fetcher=fetcher,
+                links=links,
+                progress=self._progress,
+                agent=product_token(plan.user_agent),
+                archive=self._archive(stack),
+                obeys_robots=plan.robots,
+                delay_s=plan.delay,
+            )
+            self._worker = Worker(
+                self._frontier,
+                self._visitor,
+                name=self._presence.worker,
+                crawl=plan.crawl,
+                slots=plan.concurrency,
+                lease_ms=self._settings.crash_threshold_ms,
+                run_id=self._run.id if self._run else None,
+            )
+            await self._work(stop, on_snapshot)
+        on_snapshot(await self.snapshot())
+        return await self._settled_ending(stop)
+
+    async def _work(self, stop: asyncio.Event, on_snapshot: Callable[[Snapshot], None]) -> None:
+        """Have the worker, the tail and the display go side by side; the first that fails ends all."""
+        assert self._worker is not None
+        grace_s = min(GRACE_S, self.plan.timeout)
+        company = [asyncio.create_task(self._show(on_snapshot))]
+        if self._tail is not None:
+            company.append(asyncio.create_task(self._tail.follow()))
+        work = asyncio.create_task(self._worker.run(stop, self._is_over, grace_s=grace_s))
+        try:
+            await asyncio.wait((work, *company), return_when=asyncio.FIRST_COMPLETED)
+            for task in company:
+                if task.done():
+                    stop.set()
+            await work
+            for task in company:
+                if task.done():
+                    task.result()
+        finally:
+            for task in (work, *company):
+                task.cancel()
+            await asyncio.gather(work, *company, return_exceptions=True)
+        if self._tail is not None:
+            await self._tail.finish()
+
+    async def _settled_ending(self, stop: asyncio.Event) -> CrawlEnding:
+        if self._ending is None:
+            self._ending = CrawlEnding.STOPPED
+        if self._ending is CrawlEnding.DRAINED:
+            pages = await self._pages()
+            self.was_finished = self._progress.fetched == 0 and pages == self._before
+            if not pages.completed:
+                self._ending = CrawlEnding.NOTHING_FETCHED
+        return self._ending
+
+    async def _is_over(self, grant: LeaseGrant) -> bool:
+        outlook = await self._frontier.outlook(self.plan.crawl)
+        max_wait_ms = round(self.plan.max_wait * 1000)
+        self._ending = ending_of(grant, outlook, now=int(time.time() * 1000), max_wait_ms=max_wait_ms)
+        return self._ending is not None
+
+    async def _add_seeds(self, seeds: Iterable[Discovered], stop: asyncio.Event) -> Scope:
+        """Add the seeds batch by batch, and make the crawl's scope of them."""
+        plan, urls = self.plan, self._stores.urls
+        scope = scope_of((), plan.scope, include=plan.include, exclude=plan.exclude)
+        rest = iter(seeds)
+        while batch := list(islice(rest, SEEDS_AT_ONCE)):
+            if plan.scope is not ScopeRule.ANY:
+                scope = scope.with_seeds(seed.url for seed in batch)
+            await urls.add(plan.crawl, batch)
+            if stop.is_set():
+                break
+        for root in await urls.scope_roots(plan.crawl):
+            scope = scope.extended(root)
+        return scope
+
+    def _fetcher(self) -> Fetcher:
+        plan = self.plan
+        typed = (_host_of(seed) for seed in plan.seeds)
+        limits = FetchLimits(
+            connect_s=min(10.0, plan.timeout),
+            first_byte_s=min(20.0, plan.timeout),
+            total_s=plan.timeout,
+            max_body=plan.max_body,
+        )
+        return Fetcher(
+            user_agent=plan.user_agent,
+            concurrency=plan.concurrency,
+            limits=limits,
+            allow_private=plan.allow_private,
+            private_hosts=frozenset(host for host in typed if host and _is_private_literal(host)),
+            proxy=plan.proxy,
+        )
+
+    def _archive(self, stack: AsyncExitStack) -> warc.WarcWriter | None:
+        if not self.plan.warc:
+            return None
+        folder = self.data / WARC_FOLDER
+        folder.mkdir(exist_ok=True)
+        for repair in warc.repair(folder):
+            if repair.cut_bytes:
+                logger.info("cut %d torn bytes off %s", repair.cut_bytes, repair.file)
+        writer = warc.WarcWriter(folder, prefix="outrider", software=f"Outrider/{__version__}")
+        stack.callback(writer.close)
+        return writer
+
+    # ---------------------------------------------------------------- snapshots
+
+    async def _show(self, on_snapshot: Callable[[Snapshot], None]) -> None:
+        while True:
+            on_snapshot(await self.snapshot())
+            await asyncio.sleep(SNAPSHOT_S)
+
+    async def snapshot(self) -> Snapshot:
+        """Take a picture of the crawl as it is."""
+        plan, now = self.plan, time.time() * 1000
+        counts = await self._pages()
+        in_flight = self._worker.in_flight if self._worker else 0
+        troubled_after = int(now + TROUBLE_MS + plan.delay * 1000)
+        waiting = await self._stores.urls.waiting_queues(plan.crawl, after=troubled_after, limit=5)
+        next_ready_at = None if in_flight else (await self._stores.urls.outlook(plan.crawl)).next_ready_at
+        return Snapshot(
+            crawl=plan.crawl,
+            elapsed_s=time.monotonic() - self._began,
+            counts=counts,
+            completed_before=self._before.completed,
+            in_flight=in_flight,
+            fetched=self._progress.fetched,
+            pages_per_s=self._progress.rate(time.monotonic()),
+            bytes_received=self._progress.bytes_received,
+            failures=dict(self._progress.failures),
+            skipped=dict(self._progress.skipped),
+            slowest=self._progress.slowest(),
+            troubles=[
+                DomainTrouble(
+                    domain=queue.domain or queue.key,
+                    reason=self._reason_of(queue.domain or queue.key, queue.blocked_until > now),
+                    until=queue.ready_at,
+                    waiting=queue.pending,
+                )
+                for queue in waiting
+                if queue.pending
+            ],
+            next_ready_in_s=None if next_ready_at is None else max(next_ready_at - now, 0) / 1000,
+            max_pages=plan.max_pages,
+        )
+
+    def _reason_of(self, domain: str, is_blocked: bool) -> str:
+        if is_blocked:
+            return "blocked by an operator"
+        return self._visitor.troubles.get(domain, "backing off") if self._visitor else "backing off"
+
+
+def _is_private_literal(host: str) -> bool:
+    """Tell whether a host that was typed names a private place by itself, without any DNS."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    with suppress(ValueError):
+        return refused_because(str(ip_address(host))) is not None
+    return False
+
+
+def _host_of(seed: str) -> str | None:
+    with suppress(OutriderError):
+        host = locate(seed if "://" in seed else f"http://{seed}").host
+        return host.rpartition(":")[0].strip("[]") if re.search(r":\d+$", host) else host.strip("[]")
+    return None

@@ -1,0 +1,141 @@
+"""The tail of a crawl: its completed pages, copied from the store to a file of JSON lines as they come.
+
+The store is the truth and the file follows it, so that a kill between the two loses no line and doubles none.
+Of several processes on one crawl, whichever has the file copies the pages of all.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from outrider.crawler.page_lines import STANDARD_OUTPUT, PageLine, PageLines, utc_text
+from outrider.model.artifact import Artifact, ArtifactHorizon
+from outrider.model.errors import StoreNotOurs
+from outrider.model.lease import Outcome
+from outrider.model.task import Kind
+from outrider.store.protocols import UrlStore
+
+logger = logging.getLogger(__name__)
+
+EVERY_S: Final = 0.5
+AT_ONCE: Final = 1_000
+
+
+class PageTail:
+    """Follows one crawl into one file."""
+
+    def __init__(self, urls: UrlStore, crawl: str, path: str) -> None:
+        self._urls = urls
+        self._crawl = crawl
+        self._path = path
+        self._lines: PageLines | None = None
+        self._position = 0
+        self._earlier: ArtifactHorizon | None = None
+        self._settled = 0
+        """Up to here no artifact can turn up any more that is not there yet."""
+
+    async def open(self) -> None:
+        """Take the file where nobody has it, and find the place to go on from."""
+        lines = await asyncio.to_thread(PageLines.try_open, self._path)
+        if lines is None:
+            return
+        if self._path == STANDARD_OUTPUT:
+            self._position = (await self._urls.artifact_horizon()).last_id
+        else:
+            self._position = lines.last_id
+            if lines.last_id:
+                await self._check_same_crawl(lines)
+        self._lines = lines
+
+    async def _check_same_crawl(self, lines: PageLines) -> None:
+        found = await self._urls.artifacts(self._crawl, after_id=lines.last_id - 1, limit=1)
+        if not found or (found[0].artifact_id, found[0].url) != (lines.last_id, lines.last_url):
+            lines.close()
+            raise StoreNotOurs(
+                f"{self._path} has the pages of another crawl: its last line is not in this store; "
+                "name another file, or move that one away"
+            )
+
+    async def follow(self) -> None:
+        """Copy what comes until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self.copy()
+
+    async def copy(self) -> None:
+        """Copy what is settled."""
+        if self._lines is None:
+            await self.open()
+            if self._lines is None:
+                return
+        await self._settle()
+        while self._position < self._settled:
+            artifacts = await self._urls.artifacts(self._crawl, after_id=self._position, limit=AT_ONCE)
+            settled = [artifact for artifact in artifacts if artifact.artifact_id <= self._settled]
+            self._lines.append([_line(artifact) for artifact in settled if _is_page(artifact)])
+            whole = len(settled) == AT_ONCE
+            self._position = settled[-1].artifact_id if whole else self._settled
+
+    async def _settle(self) -> None:
+        horizon = await self._urls.artifact_horizon()
+        if horizon.oldest_writer == horizon.next_writer:
+            self._settled, self._earlier = horizon.last_id, None
+        elif self._earlier is None:
+            self._earlier = horizon
+        elif horizon.oldest_writer >= self._earlier.next_writer:
+            self._settled, self._earlier = self._earlier.last_id, horizon
+
+    async def finish(self, patience_s: float = 10.0) -> None:
+        """Copy everything that is there now, and let go of the file."""
+        try:
+            last_id = (await self._urls.artifact_horizon()).last_id
+            async with asyncio.timeout(patience_s):
+                await self.copy()
+                while self._lines is not None and self._settled < last_id:
+                    await asyncio.sleep(0.02)
+                    await self.copy()
+        except TimeoutError:
+            logger.warning("%s lacks the last lines: another writer holds them up; run the command again", self._path)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
+
+
+def _is_page(artifact: Artifact) -> bool:
+    return artifact.kind is Kind.PAGE and artifact.outcome == Outcome.DONE
+
+
+def split_location(location: str | None) -> tuple[str | None, int | None]:
+    """Take a place in the archive apart: the file and the offset of the response in it."""
+    if location is None or location.count(":") != 2:
+        return None, None
+    file, offset, _ = location.split(":")
+    return Path(file).name, int(offset)
+
+
+def _line(artifact: Artifact) -> PageLine:
+    fetch = artifact.fetch
+    warc_file, warc_offset = split_location(fetch.content_location)
+    return PageLine(
+        id=artifact.artifact_id,
+        url=artifact.url,
+        status=fetch.http_status,
+        depth=artifact.depth,
+        title=fetch.title,
+        links=fetch.links_found,
+        images=fetch.images_found,
+        digest=fetch.digest,
+        fetched_at=None if fetch.fetched_at is None else utc_text(fetch.fetched_at),
+        content_type=fetch.content_type,
+        elapsed_ms=fetch.elapsed_ms,
+        redirects=fetch.redirects,
+        noindex=fetch.noindex,
+        warc_file=warc_file,
+        warc_offset=warc_offset,
+    )

@@ -1,0 +1,305 @@
+"""A visit: from a lease to the report that ends it.
+
+Robots.txt is asked first, then the site, then the page is read and kept. Whatever goes wrong becomes a
+report with a reason; nothing of it stops the worker.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from outrider.crawler import robots_visit
+from outrider.crawler.feed import is_feed, read_feed
+from outrider.crawler.fetch import FailureKind, Fetcher, FetchFailed, Request, Response
+from outrider.crawler.links import Links, is_from_seed, redirects_to
+from outrider.crawler.page import Page, is_html, read_page, x_robots
+from outrider.crawler.progress import Progress
+from outrider.crawler.robots import RobotsCache, RobotsRules
+from outrider.crawler.sitemap import read_sitemap
+from outrider.crawler.warc import Exchange, WarcWriter
+from outrider.frontier.protocol import Frontier
+from outrider.model.artifact import Fetch
+from outrider.model.lease import Lease, Outcome, Report
+from outrider.model.task import Discovered, Kind
+from outrider.model.url import locate
+from outrider.policy.answer import Judgement, judge_status, judge_trouble, parse_retry_after
+
+READ_INLINE_BYTES: Final = 256 * 1024
+"""Longer bodies are read in a thread, so that the other fetches go on meanwhile."""
+MAX_TITLE: Final = 300
+MAX_TROUBLES: Final = 10_000
+
+REFUSED: Final = frozenset({FailureKind.PRIVATE_ADDRESS, FailureKind.BAD_REQUEST})
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+
+class Visitor:
+    """Visits what is leased, for one crawl and under one name."""
+
+    def __init__(
+        self,
+        *,
+        frontier: Frontier,
+        fetcher: Fetcher,
+        links: Links,
+        progress: Progress,
+        agent: str,
+        archive: WarcWriter | None = None,
+        obeys_robots: bool = True,
+        delay_s: float = 0.0,
+    ) -> None:
+        self._frontier = frontier
+        self._fetcher = fetcher
+        self._links = links
+        self._progress = progress
+        self._agent = agent
+        """The product token by which robots.txt calls this crawler."""
+        self._archive = archive
+        self._obeys_robots = obeys_robots
+        self._delay_s = delay_s
+        self._rules = RobotsCache()
+        self._failures_in_row: Counter[str] = Counter()
+        self.troubles: dict[str, str] = {}
+        """Why a domain was last put off, for displays."""
+
+    async def visit(self, lease: Lease, asked_at: float) -> Report:
+        """Fetch what a lease is for; `asked_at` is when the worker asked for it, on the monotonic clock."""
+        if lease.kind is Kind.ROBOTS:
+            return await self._visit_robots(lease, asked_at)
+        rules = await self._rules_of(lease)
+        refused = None if rules is None else self._refused_by(rules, lease)
+        if refused is not None:
+            self._progress.failures["robots"] += 1
+            return Report(token=lease.token, outcome=Outcome.REFUSED, reason=refused, sent_after_ms=None)
+        try:
+            request = Request(url=lease.url, etag=lease.etag, last_modified=lease.last_modified)
+            response = await self._fetcher.fetch(request)
+        except FetchFailed as failure:
+            return self._failed(lease, failure, asked_at)
+        return await self._answered(lease, response, asked_at, rules)
+
+    # ------------------------------------------------------------- robots.txt
+
+    async def _rules_of(self, lease: Lease) -> RobotsRules | None:
+        if not self._obeys_robots or lease.robots_version is None:
+            return None
+        rules = self._rules.get(lease.domain, lease.robots_version)
+        if rules is None:
+            found = await self._frontier.robots_text(lease.domain)
+            if found is None:
+                return None
+            rules = RobotsRules(found[1], self._agent)
+            self._rules.put(lease.domain, found[0], rules)
+        return rules
+
+    def _refused_by(self, rules: RobotsRules, lease: Lease) -> str | None:
+        if rules.allows(lease.url):
+            return None
+        if rules.unreachable_because is not None:
+            return f"robots.txt unreachable: {rules.unreachable_because}"
+        judgement = rules.judge(lease.url)
+        return f"robots: line {judgement.line}: {judgement.rule}"
+
+    async def _visit_robots(self, lease: Lease, asked_at: float) -> Report:
+        try:
+            response = await robots_visit.fetch(self._fetcher, lease, self._delay_s)
+        except FetchFailed as failure:
+            report = self._failed(lease, failure, asked_at)
+            return robots_visit.unreachable(report)
+        self._count(lease, response)
+        judgement = self._judged(lease, response)
+        if judgement.outcome is Outcome.DONE:
+            rules = robots_visit.rules_of(response, self._agent)
+            links = self._links.of_sitemaps(rules.sitemaps) if rules else []
+            said = robots_visit.said(response, rules)
+        else:
+            links, said = [], None
+        return Report(
+            token=lease.token,
+            outcome=judgement.outcome,
+            fetch=self._fetch_of(lease, response, self._keep(lease, response, None)),
+            links=links,
+            reason=judgement.reason,
+            retry_after_ms=judgement.retry_after_ms,
+            backs_off=judgement.backs_off,
+            sent_after_ms=_since(asked_at, response.started),
+            robots=said,
+        )
+
+    # ------------------------------------------------------------------ answers
+
+    def _failed(self, lease: Lease, failure: FetchFailed, asked_at: float) -> Report:
+        self._progress.failures[failure.kind] += 1
+        sent_after_ms = None if failure.started is None else _since(asked_at, failure.started)
+        if failure.kind in REFUSED:
+            return Report(token=lease.token, outcome=Outcome.REFUSED, reason=str(failure), sent_after_ms=sent_after_ms)
+        if failure.kind is FailureKind.LOCAL:
+            judgement = Judgement(Outcome.DEFERRED, str(failure), retry_after_ms=1_000)
+        elif failure.kind is FailureKind.DISCONNECTED and failure.reused:
+            # The connection may have been closed before the request arrived: no fault of anybody's.
+            judgement = Judgement(Outcome.DEFERRED, str(failure))
+        else:
+            in_row = self._note_failure(lease.domain, str(failure))
+            judgement = judge_trouble(str(failure), failures_in_row=0 if lease.kind is Kind.ROBOTS else in_row)
+        return Report(
+            token=lease.token,
+            outcome=judgement.outcome,
+            fetch=Fetch(fetched_at=None, redirects=redirects_to(lease)),
+            reason=judgement.reason,
+            retry_after_ms=judgement.retry_after_ms,
+            backs_off=judgement.backs_off,
+            sent_after_ms=sent_after_ms,
+        )
+
+    async def _answered(self, lease: Lease, response: Response, asked_at: float, rules: RobotsRules | None) -> Report:
+        self._count(lease, response)
+        judgement = self._judged(lease, response)
+        page: Page | None = None
+        links: list[Discovered] = []
+        outcome, reason = judgement.outcome, judgement.reason
+        if outcome is Outcome.DONE:
+            target = response.header("location") if response.status in REDIRECTS else None
+            if target is not None:
+                outcome, reason, links = await self._redirected(lease, target)
+            else:
+                page, links = await self._read(lease, response)
+            if rules is not None and rules.sitemaps:
+                links += self._links.of_sitemaps(rules.sitemaps)
+        location = self._keep(lease, response, page)
+        return Report(
+            token=lease.token,
+            outcome=outcome,
+            fetch=self._fetch_of(lease, response, location, page),
+            links=links,
+            reason=reason,
+            retry_after_ms=judgement.retry_after_ms,
+            backs_off=judgement.backs_off,
+            sent_after_ms=_since(asked_at, response.started),
+        )
+
+    def _judged(self, lease: Lease, response: Response) -> Judgement:
+        status = response.status
+        in_row = self._note_failure(lease.domain, f"http {status}") if status >= 500 or status == 429 else 0
+        if not in_row:
+            self._failures_in_row.pop(lease.domain, None)
+            self.troubles.pop(lease.domain, None)
+        if status >= 400:
+            self._progress.failures[f"http {status}"] += 1
+        retry_after_ms = parse_retry_after(response.header("retry-after"), now_ms=int(time.time() * 1000))
+        if retry_after_ms is not None and in_row:
+            self.troubles[lease.domain] = f"http {status}, asked for {retry_after_ms / 1000:.0f} s"
+        return judge_status(status, retry_after_ms=retry_after_ms, failures_in_row=in_row, attempt=lease.attempt)
+
+    def _note_failure(self, domain: str, reason: str) -> int:
+        if len(self.troubles) >= MAX_TROUBLES:
+            self.troubles.clear()
+            self._failures_in_row.clear()
+        self.troubles[domain] = reason
+        self._failures_in_row[domain] += 1
+        return self._failures_in_row[domain]
+
+    async def _redirected(self, lease: Lease, target: str) -> tuple[Outcome, str | None, list[Discovered]]:
+        found = self._links.of_redirect(lease, target)
+        if isinstance(found, str):
+            return (Outcome.REFUSED if found == "redirects to itself" else Outcome.DONE), found, []
+        if is_from_seed(lease) and self._links.scope.judge(locate(found.url)) is not None:
+            # Before the report: a process that takes the target must know that it is in scope.
+            await self._frontier.widen_scope(lease.crawl, [found.url])
+            self._links.scope = self._links.scope.extended(found.url)
+        return Outcome.DONE, None, [found]
+
+    # ------------------------------------------------------------------- bodies
+
+    async def _read(self, lease: Lease, response: Response) -> tuple[Page | None, list[Discovered]]:
+        """Read a body for what it leads to; what is not text leads nowhere."""
+        if not response.body or response.status in (204, 304):
+            return None, []
+        if len(response.body) > READ_INLINE_BYTES:
+            return await asyncio.to_thread(self._read_body, lease, response)
+        return self._read_body(lease, response)
+
+    def _read_body(self, lease: Lease, response: Response) -> tuple[Page | None, list[Discovered]]:
+        body, content_type = response.body, response.content_type
+        if lease.kind is Kind.SITEMAP:
+            if response.status >= 400:
+                return None, []
+            return None, self._links.of_sitemap(read_sitemap(body, url=lease.url), response.fetched_at)
+        if is_feed(content_type, body):
+            return None, self._links.of_feed(read_feed(body, url=lease.url), lease)
+        if not is_html(content_type, body):
+            return None, []
+        page = read_page(body, url=lease.url, declared_charset=response.charset_declared, agent=self._agent)
+        _, nofollow = x_robots(response.header_values("x-robots-tag"), self._agent)
+        if response.status >= 400:
+            return page, []
+        return page, self._links.of_page(page, lease, nofollow=nofollow or page.nofollow)
+
+    def _keep(self, lease: Lease, response: Response, page: Page | None) -> str | None:
+        """Write what was sent and received to the archive; tell where it lies."""
+        if self._archive is None:
+            return None
+        chain = redirects_to(lease)
+        where = self._archive.write(
+            Exchange(
+                url=lease.url,
+                fetched_at=response.fetched_at,
+                request_head=response.request_head,
+                status=response.status,
+                reason=response.reason,
+                http_version=response.version.partition("/")[2] or "1.1",
+                headers=response.headers,
+                raw_body=response.raw_body,
+                peer_address=response.address,
+                truncated=response.truncated,
+                metadata={
+                    "crawl": lease.crawl,
+                    "kind": lease.kind.name.lower(),
+                    "depth": lease.depth,
+                    "attempt": lease.attempt,
+                    "discovered-by": lease.discovery_type.name.lower(),
+                    "via": chain[-1] if chain else None,
+                    "title": page.title[:MAX_TITLE] if page and page.title else None,
+                },
+            )
+        )
+        return f"{where.file}:{where.offset}:{where.length}"
+
+    def _fetch_of(self, lease: Lease, response: Response, location: str | None, page: Page | None = None) -> Fetch:
+        noindex, _ = x_robots(response.header_values("x-robots-tag"), self._agent)
+        return Fetch(
+            http_status=response.status,
+            fetched_at=response.fetched_at,
+            elapsed_ms=response.elapsed_ms,
+            content_type=_storable(response.content_type),
+            body_bytes=len(response.raw_body),
+            images_found=page.images if page else 0,
+            digest=f"sha256:{hashlib.sha256(response.body).hexdigest()}" if response.body else None,
+            etag=_storable(response.header("etag")),
+            last_modified=_storable(response.header("last-modified")),
+            content_location=location,
+            title=_storable(page.title[:MAX_TITLE]) if page and page.title else None,
+            links_found=len(page.links) if page else 0,
+            noindex=noindex or (page is not None and page.noindex),
+            redirects=redirects_to(lease),
+        )
+
+    def _count(self, lease: Lease, response: Response) -> None:
+        self._progress.page_fetched(lease.domain, response.elapsed_ms, len(response.raw_body), time.monotonic())
+
+    def acknowledged(self, links: Sequence[Discovered]) -> None:
+        """Note that the frontier has these links, so that they need not be offered again."""
+        self._links.known.update(link.url for link in links)
+
+
+def _since(asked_at: float, moment: float) -> int:
+    return max(round((moment - asked_at) * 1000), 0)
+
+
+def _storable(text: str | None) -> str | None:
+    """Make a text of a site fit to be kept: no NUL bytes, no halves of characters, no great length."""
+    if text is None:
+        return None
+    return text[:1_000].replace("\0", "").encode(errors="replace").decode()

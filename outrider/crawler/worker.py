@@ -1,0 +1,253 @@
+"""The worker: leases for its free slots, visits, reports, and starts again.
+
+    free slots --lease--> visits side by side --report, many at once--> free slots
+
+A slot is free again when its report is acknowledged. While visits go on their leases are renewed; a visit
+whose lease is lost is stopped, since somebody else may be fetching the page by then.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from outrider.crawler.visit import Visitor
+from outrider.frontier.protocol import Frontier, Work
+from outrider.model.errors import OutriderError, StoreUnavailable
+from outrider.model.identifiers import new_uuid7
+from outrider.model.lease import Lease, LeaseGrant, LeaseRequest, Outcome, Renewal, Report, ReportAnswer, Token, Verdict
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+WAIT_S: Final = 1.0
+"""How long one request for work may wait for some."""
+LINKS_AT_ONCE: Final = 2_000
+"""Of a page with more links, the first are stored chunk by chunk before its report."""
+REPORTS_AT_ONCE: Final = 500
+STORE_PATIENCE_S: Final = 60.0
+"""How long the store may be out of reach before the worker gives up."""
+RETRY_S: Final = 0.5
+
+
+class _Visit(NamedTuple):
+    task: "asyncio.Task[None]"
+    began_at: float
+
+
+class _Waiting(NamedTuple):
+    report: Report
+    answer: "asyncio.Future[ReportAnswer]"
+
+
+class Worker:
+    """Works on one crawl until it is stopped, or told that nothing is left to do."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        visitor: Visitor,
+        *,
+        name: str,
+        crawl: str,
+        slots: int,
+        lease_ms: int,
+        run_id: str | None = None,
+    ) -> None:
+        self._frontier = frontier
+        self._visitor = visitor
+        self._name = name
+        self._crawl = crawl
+        self._slots = slots
+        self._lease_ms = lease_ms
+        self._run_id = run_id
+        self._visits: dict[Token, _Visit] = {}
+        self._reports: list[_Waiting] = []
+        self._something_to_report = asyncio.Event()
+        self._slot_is_free = asyncio.Event()
+        self._renewed_at = time.monotonic()
+        self._failure: OutriderError | None = None
+        """What makes going on pointless: the store or the archive cannot be written."""
+
+    @property
+    def in_flight(self) -> int:
+        """How many visits are under way."""
+        return len(self._visits)
+
+    async def run(
+        self, stop: asyncio.Event, is_over: Callable[[LeaseGrant], Awaitable[bool]], *, grace_s: float
+    ) -> None:
+        """Work until `stop` is set or `is_over`, asked whenever nothing is to be had or under way, says so.
+
+        Visits that are under way when it is stopped have `grace_s` to finish; what is left then is given back
+        uncharged.
+        """
+        company = [asyncio.create_task(self._report_all()), asyncio.create_task(self._renew_all())]
+        try:
+            await self._lease_until(stop, is_over)
+            if self._visits:
+                await asyncio.wait([visit.task for visit in self._visits.values()], timeout=grace_s)
+        finally:
+            await self._give_back()
+            for task in company:
+                task.cancel()
+            await asyncio.gather(*company, return_exceptions=True)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _lease_until(self, stop: asyncio.Event, is_over: Callable[[LeaseGrant], Awaitable[bool]]) -> None:
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            while not stop.is_set() and self._failure is None:
+                free = self._slots - len(self._visits)
+                if free == 0:
+                    self._slot_is_free.clear()
+                    freed = asyncio.create_task(self._slot_is_free.wait())
+                    await asyncio.wait((freed, stopped), return_when=asyncio.FIRST_COMPLETED)
+                    freed.cancel()
+                    continue
+                work = await self._ask(free)
+                for lease in work.grant.leases:
+                    task = asyncio.create_task(self._carry_out(lease, work.asked_at))
+                    self._visits[lease.token] = _Visit(task, work.asked_at)
+                if not work.grant.leases and not self._visits and await is_over(work.grant):
+                    return
+        finally:
+            stopped.cancel()
+
+    async def _ask(self, slots: int) -> Work:
+        request = LeaseRequest(
+            worker=self._name,
+            request_id=new_uuid7(),
+            slots=slots,
+            crawl=self._crawl,
+            run_id=self._run_id,
+            lease_ms=self._lease_ms,
+        )
+        return await _patiently(partial(self._frontier.lease, request, wait_s=WAIT_S))
+
+    async def _carry_out(self, lease: Lease, asked_at: float) -> None:
+        """See one lease through to the acknowledgement of its report."""
+        try:
+            report = await self._visited(lease, asked_at)
+            links = report.links
+            answer = await self._acknowledged(await self._with_few_links(lease.crawl, report))
+            if answer.verdict is Verdict.REJECTED:
+                logger.error("the report on %s was refused: %s", lease.url, answer.detail)
+                await _patiently(partial(self._frontier.release, [lease.token]))
+            elif answer.verdict is not Verdict.LEASE_LOST:
+                self._visitor.acknowledged(links)
+        except OutriderError as error:
+            self._failure = self._failure or error
+        finally:
+            self._visits.pop(lease.token, None)
+            self._slot_is_free.set()
+
+    async def _visited(self, lease: Lease, asked_at: float) -> Report:
+        try:
+            return await self._visitor.visit(lease, asked_at)
+        except OutriderError:
+            raise
+        except Exception as error:  # a page must not be able to stop a crawl, whatever it found in us
+            logger.exception("the visit of %s failed", lease.url)
+            reason = f"internal: {type(error).__name__}: {error}"
+            return Report(token=lease.token, outcome=Outcome.FAILED, reason=reason[:500].replace("\0", ""))
+
+    async def _with_few_links(self, crawl: str, report: Report) -> Report:
+        """Store the links of a page that has very many of them ahead of its report."""
+        links = report.links
+        if len(links) <= LINKS_AT_ONCE:
+            return report
+        while len(links) > LINKS_AT_ONCE:
+            chunk, links = links[:LINKS_AT_ONCE], links[LINKS_AT_ONCE:]
+            await _patiently(partial(self._frontier.add, crawl, chunk))
+        return msgspec.structs.replace(report, links=links)
+
+    async def _acknowledged(self, report: Report) -> ReportAnswer:
+        waiting = _Waiting(report, asyncio.get_running_loop().create_future())
+        self._reports.append(waiting)
+        self._something_to_report.set()
+        return await waiting.answer
+
+    async def _report_all(self) -> None:
+        """Send what there is to report, all that has come together meanwhile at once."""
+        while True:
+            await self._something_to_report.wait()
+            self._something_to_report.clear()
+            while self._reports:
+                batch = self._next_batch()
+                reports = [waiting.report for waiting in batch]
+                try:
+                    answers = await _patiently(partial(self._frontier.report, reports))
+                except OutriderError as error:
+                    for waiting in batch:
+                        if not waiting.answer.done():
+                            waiting.answer.set_exception(error)
+                    continue
+                for waiting, answer in zip(batch, answers, strict=True):
+                    if not waiting.answer.done():
+                        waiting.answer.set_result(answer)
+
+    def _next_batch(self) -> list[_Waiting]:
+        size = links = 0
+        for waiting in self._reports[:REPORTS_AT_ONCE]:
+            links += len(waiting.report.links)
+            if size and links > 2 * LINKS_AT_ONCE:
+                break
+            size += 1
+        batch, self._reports = self._reports[:size], self._reports[size:]
+        return batch
+
+    async def _renew_all(self) -> None:
+        """Keep the leases of long visits, and stop the visits whose leases are gone."""
+        while True:
+            await asyncio.sleep(self._lease_ms / 4000)
+            for token in await self._lost_leases():
+                visit = self._visits.get(token)
+                if visit is not None:
+                    logger.warning("a lease was lost, its fetch is stopped")
+                    visit.task.cancel()
+
+    async def _lost_leases(self) -> list[Token]:
+        """Renew what has been held for a while; tell what could not be."""
+        now, lease_s = time.monotonic(), self._lease_ms / 1000
+        tokens = [token for token, visit in self._visits.items() if now - visit.began_at > lease_s / 4]
+        if not tokens:
+            self._renewed_at = now
+            return []
+        try:
+            renewals = await self._frontier.renew(tokens)
+        except OutriderError as error:
+            logger.warning("leases could not be renewed: %s", error)
+            return tokens if time.monotonic() - self._renewed_at > lease_s else []
+        self._renewed_at = now
+        return [token for token, renewal in zip(tokens, renewals, strict=True) if renewal is Renewal.LEASE_LOST]
+
+    async def _give_back(self) -> None:
+        """Stop what is under way and give its leases back."""
+        left = dict(self._visits)
+        for visit in left.values():
+            visit.task.cancel()
+        await asyncio.gather(*(visit.task for visit in left.values()), return_exceptions=True)
+        if left:
+            with suppress(OutriderError):
+                await self._frontier.release(list(left))
+
+
+async def _patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Try again while the store is out of reach: every call of a worker may be made twice."""
+    until = time.monotonic() + STORE_PATIENCE_S
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable as error:
+            if time.monotonic() > until:
+                raise
+            logger.warning("the store is out of reach, trying again: %s", error)
+            await asyncio.sleep(RETRY_S)
