@@ -165,6 +165,9 @@ class Links:
 
     def _admitted(self, url: str) -> Location | None:
         """Give the place of a URL that is to be followed and may be news to the frontier."""
+        # Most links of a site are known and written as they are normalised: a look-up is all that they cost.
+        if url in self.known:
+            return None
         location = self._located(url)
         if location is None or location.url in self.known:
             return None

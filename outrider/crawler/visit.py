@@ -32,6 +32,7 @@ READ_INLINE_BYTES: Final = 256 * 1024
 MAX_TITLE: Final = 300
 MAX_TROUBLES: Final = 10_000
 
+DONE: Final = Judgement(Outcome.DONE)
 REFUSED: Final = frozenset({FailureKind.PRIVATE_ADDRESS, FailureKind.BAD_REQUEST})
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
@@ -186,8 +187,9 @@ class Visitor:
         if not in_row:
             self._failures_in_row.pop(lease.domain, None)
             self.troubles.pop(lease.domain, None)
-        if status >= 400:
-            self._progress.failures[f"http {status}"] += 1
+        if status < 400:
+            return DONE
+        self._progress.failures[f"http {status}"] += 1
         retry_after_ms = parse_retry_after(response.header("retry-after"), now_ms=int(time.time() * 1000))
         if retry_after_ms is not None and in_row:
             self.troubles[lease.domain] = f"http {status}, asked for {retry_after_ms / 1000:.0f} s"

@@ -28,9 +28,14 @@ Answer = TypeVar("Answer")
 
 WAIT_S: Final = 1.0
 """How long one request for work may wait for some."""
+BUSY_WAIT_S: Final = 0.1
+"""The same while visits are under way, the last of which may end the crawl."""
 LINKS_AT_ONCE: Final = 2_000
 """Of a page with more links, the first are stored chunk by chunk before its report."""
 REPORTS_AT_ONCE: Final = 500
+GATHER_S: Final = 0.005
+"""How long a report waits for company while other visits are under way: on loopback half as many transactions, and
+a fifth more pages."""
 STORE_PATIENCE_S: Final = 60.0
 """How long the store may be out of reach before the worker gives up."""
 RETRY_S: Final = 0.5
@@ -71,6 +76,8 @@ class Worker:
         self._reports: list[_Waiting] = []
         self._something_to_report = asyncio.Event()
         self._slot_is_free = asyncio.Event()
+        self._wait_s = 0.0
+        """How long to wait for work when nothing is under way: not at all before `is_over` was asked."""
         self._renewed_at = time.monotonic()
         self._failure: OutriderError | None = None
         """What makes going on pointless: the store or the archive cannot be written."""
@@ -116,8 +123,11 @@ class Worker:
                 for lease in work.grant.leases:
                     task = asyncio.create_task(self._carry_out(lease, work.asked_at))
                     self._visits[lease.token] = _Visit(task, work.asked_at)
-                if not work.grant.leases and not self._visits and await is_over(work.grant):
-                    return
+                self._wait_s = 0.0
+                if not work.grant.leases and not self._visits:
+                    if await is_over(work.grant):
+                        return
+                    self._wait_s = WAIT_S
         finally:
             stopped.cancel()
 
@@ -130,7 +140,9 @@ class Worker:
             run_id=self._run_id,
             lease_ms=self._lease_ms,
         )
-        return await _patiently(partial(self._frontier.lease, request, wait_s=WAIT_S))
+        return await _patiently(
+            partial(self._frontier.lease, request, wait_s=BUSY_WAIT_S if self._visits else self._wait_s)
+        )
 
     async def _carry_out(self, lease: Lease, asked_at: float) -> None:
         """See one lease through to the acknowledgement of its report."""
@@ -179,6 +191,8 @@ class Worker:
         """Send what there is to report, all that has come together meanwhile at once."""
         while True:
             await self._something_to_report.wait()
+            if len(self._reports) < len(self._visits):
+                await asyncio.sleep(GATHER_S)
             self._something_to_report.clear()
             while self._reports:
                 batch = self._next_batch()

@@ -567,11 +567,11 @@ async def test_a_cut_connection_is_closed_even_where_tls_would_wait_for_a_farewe
 
 
 def serve_and_never_close(listener: socket.socket, tls: ssl.SSLContext) -> bool:
-    """Send a long page and then only listen; tell whether the client closes within two seconds."""
+    """Send part of a page and then only listen; tell whether the client closes within two seconds."""
     accepted, _ = listener.accept()
     secured = tls.wrap_socket(accepted, server_side=True)
     secured.recv(65536)
-    secured.sendall(page(b"x" * 20_000))
+    secured.sendall(page(b"x" * 20_000)[:5000])
     with socket.socket(fileno=secured.detach()) as bare:
         bare.settimeout(2)
         try:

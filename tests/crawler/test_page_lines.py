@@ -32,6 +32,7 @@ def line(number: int, **changed: Any) -> PageLine:
         "content_type": "text/html",
         "elapsed_ms": 12,
         "redirects": ("http://example.org/old",),
+        "noindex": False,
         "warc_file": "crawl-00001.warc.gz",
         "warc_offset": 0,
     }
@@ -64,7 +65,7 @@ def test_a_line_shows_every_key_in_its_order(path: Path) -> None:
     assert written(path, 7).decode() == (
         '{"id":7,"url":"http://example.org/7","status":200,"depth":1,"title":"A “page”,\\nand \\"more\\"","links":20,'
         '"images":3,"digest":null,"fetched_at":"2025-11-15T16:30:45.120Z","content_type":"text/html","elapsed_ms":12,'
-        '"redirects":["http://example.org/old"],"warc_file":"crawl-00001.warc.gz","warc_offset":0}\n'
+        '"redirects":["http://example.org/old"],"noindex":false,"warc_file":"crawl-00001.warc.gz","warc_offset":0}\n'
     )
 
 
@@ -260,9 +261,10 @@ def test_a_named_pipe_gets_every_line(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE) as reader:
+        page = line(1, title="x" * 1000)
         lines = opened(fifo)
         assert lines.last_id == 0
-        lines.append([line(1, title="x" * 1000)])
+        lines.append([page])
         lines.close()
         assert reader.stdout is not None
         assert json.loads(reader.stdout.read())["id"] == 1

@@ -21,6 +21,7 @@ from outrider.model.artifact import Fetch
 from outrider.model.errors import SchemaOutdated, SchemaTooNew, StoreNotOurs
 from outrider.model.lease import LeaseRequest, Outcome, Report
 from outrider.model.task import CrawlLimits, Discovered
+from outrider.store.dsn import SqliteDsn
 from outrider.store.opening import open_store
 from outrider.store.sql import migrate
 from tests.everything import NOW, use_every_operation
@@ -283,3 +284,21 @@ def test_a_file_whose_creation_was_cut_off_in_its_last_write_is_created_anew(tmp
 def test_an_empty_file_is_taken_for_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "empty.sqlite").touch()
     asyncio.run(fill(f"sqlite:///{tmp_path}/empty.sqlite"))
+
+
+def schema_of(path: Path) -> set[tuple[str, str, str | None]]:
+    connection = sqlite3.connect(path)
+    found = set(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
+    found |= {("row", row[0], str(row[1])) for row in connection.execute("SELECT name, value FROM sequences")}
+    found |= {("row", *row, None) for row in connection.execute(f"SELECT version_num FROM {migrate.VERSION_TABLE}")}
+    found |= {("application id", str(row[0]), None) for row in connection.execute("PRAGMA application_id")}
+    connection.close()
+    return found
+
+
+def test_a_fresh_file_is_what_the_migrations_would_have_made_of_it(tmp_path: Path) -> None:
+    """Where this fails after a new migration: `python -m outrider.store.sql.migrate` writes the schema anew."""
+    fresh, migrated = tmp_path / "fresh.sqlite", tmp_path / "migrated.sqlite"
+    migrate.create_sqlite(SqliteDsn(path=str(fresh)))
+    migrate.upgrade(f"sqlite:///{migrated}")
+    assert schema_of(fresh) == schema_of(migrated)

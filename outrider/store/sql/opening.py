@@ -41,7 +41,7 @@ def _prepare_sqlite(dsn: SqliteDsn) -> None:
         raise StoreError(f"{dsn.shown} is a folder; name a file in it")
     if not path.exists() or _is_empty(dsn):
         try:
-            migrate.upgrade(dsn.url)
+            migrate.create_sqlite(dsn)
         except OSError as error:
             raise StoreError(f"cannot create {dsn.shown}: {error.strerror}") from error
     with translated_sqlite_errors(dsn):
