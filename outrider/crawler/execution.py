@@ -21,7 +21,8 @@ import msgspec
 from outrider import __version__
 from outrider.crawler import warc
 from outrider.crawler.addresses import refused_because
-from outrider.crawler.fetch import Fetcher, FetchLimits
+from outrider.crawler.exchange import FetchLimits
+from outrider.crawler.fetch import Fetcher
 from outrider.crawler.links import Links
 from outrider.crawler.page_tail import PageTail
 from outrider.crawler.plan import DATABASE, WARC_FOLDER, CrawlPlan

@@ -1,8 +1,11 @@
 """Links: which of the addresses that a worker finds become discoveries, and why the others do not."""
 
+import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from outrider.crawler.feed import Feed
 from outrider.crawler.markup import absolute, base_of
@@ -10,7 +13,7 @@ from outrider.crawler.page import Link, Page
 from outrider.crawler.progress import Progress
 from outrider.crawler.sitemap import Sitemap
 from outrider.model.lease import Lease
-from outrider.model.task import CrawlRules, Discovered, DiscoveryType, Kind
+from outrider.model.task import MAX_METADATA_BYTES, CrawlRules, Discovered, DiscoveryType, Kind
 from outrider.model.url import Location, UrlRefused, locate
 from outrider.policy.discovery import LinkKind, priority_of
 from outrider.policy.scope import Scope
@@ -42,7 +45,7 @@ class Known:
 
 
 class Links:
-    """The rules of one crawl for what to follow."""
+    """The rules of one crawl for what to follow; long pages are judged in threads, several at a time."""
 
     def __init__(
         self, scope: Scope, rules: CrawlRules, progress: Progress, *, ignore_nofollow: bool, sitemaps: bool
@@ -53,6 +56,8 @@ class Links:
         self._progress = progress
         self._ignore_nofollow = ignore_nofollow
         self._sitemaps = sitemaps
+        self._counting = threading.Lock()
+        """For what threads change: the counts of what is skipped, and the queries of each path."""
         self._variants = QueryVariants()
         self._year = datetime.now(UTC).year
 
@@ -117,7 +122,7 @@ class Links:
             return []
         found = []
         for url in urls:
-            location = self._located(url)
+            location = None if url in self.known else self._located(url)
             if location is not None and location.url not in self.known:
                 found.append(
                     Discovered(
@@ -154,6 +159,8 @@ class Links:
         metadata: dict[str, object] = {"redirects": chain}
         if from_seed:
             metadata["seed"] = True
+        if len(msgspec.json.encode(metadata)) > MAX_METADATA_BYTES:
+            return "redirected through addresses that are too long to be kept"
         return Discovered(
             url=location.url,
             depth=lease.depth,
@@ -176,8 +183,10 @@ class Links:
             self._skip(outside.partition(":")[0].partition(" '")[0])
             return None
         trap = trap_in(location.url, year=self._year)
-        if trap is None and not self._variants.allows(location.url):
-            trap = Trap.QUERY_VARIANTS
+        if trap is None and "?" in location.url:
+            with self._counting:
+                if not self._variants.allows(location.url):
+                    trap = Trap.QUERY_VARIANTS
         if trap is not None:
             self._skip(trap)
             return None
@@ -194,7 +203,8 @@ class Links:
         return locate(url, strip_tracking=self._rules.strip_tracking, sort_query=self._rules.sort_query)
 
     def _skip(self, reason: str, number: int = 1) -> None:
-        self._progress.skipped[reason] += number
+        with self._counting:
+            self._progress.skipped[reason] += number
 
 
 def redirects_to(lease: Lease) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from outrider.crawler.fetch import Fetcher, Request, Response
+from outrider.crawler.exchange import Request, Response
+from outrider.crawler.fetch import Fetcher
 from outrider.crawler.markup import absolute, base_of
 from outrider.crawler.robots import MAX_ROBOTS_BYTES, UNREACHABLE, RobotsRules
 from outrider.model.gate import Robots

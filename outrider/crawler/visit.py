@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from outrider.crawler import robots_visit
+from outrider.crawler.exchange import FailureKind, FetchFailed, Request, Response
 from outrider.crawler.feed import is_feed, read_feed
-from outrider.crawler.fetch import FailureKind, Fetcher, FetchFailed, Request, Response
+from outrider.crawler.fetch import Fetcher
 from outrider.crawler.links import Links, is_from_seed, redirects_to
 from outrider.crawler.page import Page, is_html, read_page, x_robots
 from outrider.crawler.progress import Progress

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from outrider.crawler.fetch import FailureKind, Fetcher, FetchFailed, FetchLimits, Request, Response
+from outrider.crawler.exchange import FailureKind, FetchFailed, FetchLimits, Request, Response
+from outrider.crawler.fetch import Fetcher
 from outrider.model.errors import InvalidInput
 from tests.crawler.raw_server import (
     Answer,
