@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -172,6 +173,7 @@ def carry_out(plan: "CrawlPlan", settings: "Settings", mode: "ProgressMode") -> 
     if mode is ProgressMode.AUTO and plan.output == "-" and sys.stdout.isatty():
         mode = ProgressMode.PLAIN  # a picture that is drawn anew and lines of results do not go together
     seeds = read_seeds(plan)
+    _allow_many_connections()
     display = make_display(mode)
     try:
         ended = run_to_its_end(_execute(plan, settings, seeds, display))
@@ -246,6 +248,15 @@ def _stop_on_signals(stop: asyncio.Event, display: "Display") -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
+
+
+def _allow_many_connections() -> None:
+    """Have as many open files as the system lets us: a crawl of many sites keeps a connection to each for a while."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _log_to(path: Path) -> None:

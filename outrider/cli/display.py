@@ -30,6 +30,8 @@ _MOST_KINDS = 5
 _MOST_DOMAINS = 5
 _MOST_SLOW = 3
 _TREND_S = 10.0
+WORTH_TELLING_S = 1.0
+"""Shorter waits are what a polite crawl does all the time."""
 
 
 class ProgressMode(StrEnum):
@@ -125,8 +127,8 @@ class Outlook:
         """Tell what lies ahead at this moment."""
         counts, rate = snapshot.counts, snapshot.pages_per_s
         known = counts.pending + counts.assigned
-        if snapshot.in_flight == 0 and snapshot.next_ready_in_s is not None:
-            return f"waiting, next page in {span(snapshot.next_ready_in_s)}"
+        if snapshot.in_flight == 0 and (snapshot.next_ready_in_s or 0) >= WORTH_TELLING_S:
+            return f"waiting, next page in {span(snapshot.next_ready_in_s or 0)}"
         missing = None if snapshot.max_pages is None else snapshot.max_pages - counts.completed
         if missing is not None and missing <= 0:
             return "limit reached"

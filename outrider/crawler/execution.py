@@ -36,7 +36,7 @@ from outrider.model.errors import InvalidTransition, OutriderError, UnknownCrawl
 from outrider.model.job import Run, RunKind, RunStatus
 from outrider.model.lease import LeaseGrant, NoWork
 from outrider.model.settings import Settings
-from outrider.model.task import Counts, CrawlLimits, CrawlRules, Discovered, Kind, Outlook
+from outrider.model.task import Counts, CrawlLimits, CrawlRules, Discovered, Kind, Outlook, WaitingQueue
 from outrider.model.url import locate
 from outrider.policy.scope import Scope, ScopeRule, scope_of
 from outrider.store.opening import Stores, open_store
@@ -313,7 +313,7 @@ class Execution:
         in_flight = self._worker.in_flight if self._worker else 0
         troubled_after = int(now + TROUBLE_MS + plan.delay * 1000)
         waiting = await self._stores.urls.waiting_queues(plan.crawl, after=troubled_after, limit=5)
-        next_ready_at = None if in_flight else (await self._stores.urls.outlook(plan.crawl)).next_ready_at
+        next_ready_at = await self._next_ready_at() if not in_flight and counts.pending else None
         return Snapshot(
             crawl=plan.crawl,
             elapsed_s=time.monotonic() - self._began,
@@ -334,11 +334,20 @@ class Execution:
                     waiting=queue.pending,
                 )
                 for queue in waiting
-                if queue.pending
+                if queue.pending and self._is_troubled(queue, now)
             ],
             next_ready_in_s=None if next_ready_at is None else max(next_ready_at - now, 0) / 1000,
             max_pages=plan.max_pages,
         )
+
+    async def _next_ready_at(self) -> int | None:
+        return (await self._stores.urls.outlook(self.plan.crawl)).next_ready_at
+
+    def _is_troubled(self, queue: WaitingQueue, now: float) -> bool:
+        """Tell apart a domain that must be left alone and one whose requests under way are all that it allows."""
+        if max(queue.backoff_until, queue.blocked_until) > now:
+            return True
+        return self._visitor is not None and (queue.domain or queue.key) in self._visitor.troubles
 
     def _reason_of(self, domain: str, is_blocked: bool) -> str:
         if is_blocked:
