@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outrider import __version__
-from outrider.cli import bench, config, crawl, db
+from outrider.cli import bench, config, crawl, db, demo, explain, export, retry, status, urls
 from outrider.cli.exits import ExitCode as ExitCode
 from outrider.model.errors import OutriderError, StoreError
 
@@ -23,6 +23,12 @@ app.add_typer(db.app, name="db")
 app.add_typer(bench.app, name="bench")
 app.command()(crawl.crawl)
 app.command()(config.config)
+app.command()(status.status)
+app.command()(urls.urls)
+app.command("retry-failed")(retry.retry_failed)
+app.command()(export.export)
+app.command()(explain.explain)
+app.command()(demo.demo)
 
 
 def _print_version(wanted: bool) -> None:

@@ -32,7 +32,7 @@ from outrider.crawler.visit import Visitor
 from outrider.crawler.worker import Worker
 from outrider.frontier.local import LocalFrontier
 from outrider.frontier.presence import Presence
-from outrider.model.errors import InvalidTransition, OutriderError, UnknownCrawl
+from outrider.model.errors import InvalidTransition, OutriderError, StoreUnavailable, UnknownCrawl
 from outrider.model.job import Run, RunKind, RunStatus
 from outrider.model.lease import LeaseGrant, NoWork
 from outrider.model.settings import Settings
@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 WORKERS_FOLDER: Final = "workers"
 SEEDS_AT_ONCE: Final = 2_000
+RUNS_LOOKED_AT: Final = 100
 SNAPSHOT_S: Final = 0.5
 GRACE_S: Final = 5.0
 """How long visits may go on after a stop, where the time-out of a fetch is not shorter."""
@@ -106,9 +107,10 @@ class Execution:
         async with AsyncExitStack() as opening:
             self._stores = await opening.enter_async_context(await open_store(store_dsn(self.plan), self._settings))
             self._presence = Presence(self.data / WORKERS_FOLDER)
-            opening.callback(self._presence.close)
+            opening.callback(self._leave)
             await self._prepare_crawl()
-            self._frontier = await opening.enter_async_context(LocalFrontier(self._stores.urls, self._presence))
+            frontier = LocalFrontier(self._stores.urls, self._presence, self._close_run_of)
+            self._frontier = await opening.enter_async_context(frontier)
             self._open = opening.pop_all()
         return self
 
@@ -124,7 +126,6 @@ class Execution:
     async def _prepare_crawl(self) -> None:
         """Create the crawl or find it, with the limits of this plan; what they let in is promoted."""
         urls, plan = self._stores.urls, self.plan
-        dead = self._presence.dead()
         if plan.fresh:
             with suppress(UnknownCrawl):
                 await urls.delete_crawl(plan.crawl)
@@ -138,7 +139,6 @@ class Execution:
         )
         await urls.create_crawl(plan.crawl, CrawlRules(), limits)
         await urls.promote(plan.crawl)
-        await self._close_runs_of(dead)
         kept = msgspec.to_builtins(plan)
         # The first may hold passwords; the seeds may be a million.
         for field in ("store", "proxy", "seeds"):
@@ -147,14 +147,16 @@ class Execution:
         self._run = await self._stores.control.open_run(plan.crawl, RunKind.CRAWL, settings=kept)
         self._before = await self._pages()
 
-    async def _close_runs_of(self, dead: list[str]) -> None:
-        """Close the runs that killed processes have left open."""
-        if not dead:
-            return
-        for run in await self._stores.control.list_runs(self.plan.crawl, limit=100):
-            if run.status is RunStatus.RUNNING and run.settings.get("worker") in dead:
+    async def _close_run_of(self, worker: str) -> None:
+        """Close the run that a killed process has left open."""
+        for run in await self._stores.control.list_runs(limit=RUNS_LOOKED_AT):
+            if run.status is RunStatus.RUNNING and run.settings.get("worker") == worker:
                 with suppress(InvalidTransition):
                     await self._stores.control.close_run(run.id, RunStatus.FAILED, "killed")
+
+    def _leave(self) -> None:
+        # Without an ending it may be that leases could not be given back.
+        self._presence.close(owes_nothing=self._ending is not None)
 
     async def _close_run(self, error: BaseException | None) -> None:
         assert self._run is not None
@@ -303,7 +305,8 @@ class Execution:
 
     async def _show(self, on_snapshot: Callable[[Snapshot], None]) -> None:
         while True:
-            on_snapshot(await self.snapshot())
+            with suppress(StoreUnavailable):  # the worker says when it has been away for too long
+                on_snapshot(await self.snapshot())
             await asyncio.sleep(SNAPSHOT_S)
 
     async def snapshot(self) -> Snapshot:

@@ -122,8 +122,12 @@ class Links:
             return []
         found = []
         for url in urls:
-            location = None if url in self.known else self._located(url)
-            if location is not None and location.url not in self.known:
+            if url in self.known:
+                continue
+            location = self._located(url)
+            if location is None:
+                self.known.update([url])  # every page of the site leads here again: it is refused once
+            elif location.url not in self.known:
                 found.append(
                     Discovered(
                         url=location.url,

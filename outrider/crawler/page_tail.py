@@ -11,7 +11,7 @@ from typing import Final
 
 from outrider.crawler.page_lines import STANDARD_OUTPUT, PageLine, PageLines, utc_text
 from outrider.model.artifact import Artifact, ArtifactHorizon
-from outrider.model.errors import StoreNotOurs
+from outrider.model.errors import StoreNotOurs, StoreUnavailable
 from outrider.model.lease import Outcome
 from outrider.model.task import Kind
 from outrider.store.protocols import UrlStore
@@ -19,6 +19,7 @@ from outrider.store.protocols import UrlStore
 logger = logging.getLogger(__name__)
 
 EVERY_S: Final = 0.5
+SETTLING_S: Final = 0.02
 AT_ONCE: Final = 1_000
 
 
@@ -61,7 +62,10 @@ class PageTail:
         """Copy what comes until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
-            await self.copy()
+            try:
+                await self.copy()
+            except StoreUnavailable as error:  # what it has not copied now it copies later
+                logger.warning("the store is out of reach: %s", error)
 
     async def copy(self) -> None:
         """Copy what is settled."""
@@ -88,17 +92,28 @@ class PageTail:
 
     async def finish(self, patience_s: float = 10.0) -> None:
         """Copy everything that is there now, and let go of the file."""
+        last_id = (await self._urls.artifact_horizon()).last_id
         try:
-            last_id = (await self._urls.artifact_horizon()).last_id
             async with asyncio.timeout(patience_s):
-                await self.copy()
-                while self._lines is not None and self._settled < last_id:
-                    await asyncio.sleep(0.02)
-                    await self.copy()
+                while await self._copied_up_to(last_id) and self._path != STANDARD_OUTPUT:
+                    # Another process that found the file taken a moment ago has left its last pages to us.
+                    done, last_id = last_id, (await self._urls.artifact_horizon()).last_id
+                    if last_id == done:
+                        break
         except TimeoutError:
             logger.warning("%s lacks the last lines: another writer holds them up; run the command again", self._path)
         finally:
             self.close()
+
+    async def _copied_up_to(self, last_id: int) -> bool:
+        """Copy up to here and let go of the file; False where another process has it."""
+        await self.copy()
+        while self._lines is not None and self._settled < last_id:
+            await asyncio.sleep(SETTLING_S)
+            await self.copy()
+        was_ours = self._lines is not None
+        self.close()
+        return was_ours
 
     def close(self) -> None:
         """Let go of the file."""

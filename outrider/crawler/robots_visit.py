@@ -7,14 +7,12 @@ until it can be read.
 import asyncio
 from typing import Final
 
-import msgspec
-
-from outrider.crawler.exchange import Request, Response
+from outrider.crawler.exchange import FetchFailed, Request, Response
 from outrider.crawler.fetch import Fetcher
 from outrider.crawler.markup import absolute, base_of
 from outrider.crawler.robots import MAX_ROBOTS_BYTES, UNREACHABLE, RobotsRules
 from outrider.model.gate import Robots
-from outrider.model.lease import Lease, Report
+from outrider.model.lease import Lease
 from outrider.model.url import UrlRefused, locate
 
 MAX_HOPS: Final = 5
@@ -28,9 +26,15 @@ async def fetch(fetcher: Fetcher, lease: Lease, delay_s: float) -> Response:
 
     A redirect to another domain is left: that domain's politeness is not ours to use up.
     """
-    url, hops = lease.url, 0
+    url, hops, sent_at = lease.url, 0, None
     while True:
-        response = await fetcher.fetch(Request(url=url, max_body=MAX_ROBOTS_BYTES))
+        try:
+            response = await fetcher.fetch(Request(url=url, max_body=MAX_ROBOTS_BYTES))
+        except FetchFailed as failure:
+            if failure.started is None:
+                failure.started = sent_at  # the redirects before were requests too
+            raise
+        sent_at = response.started
         target = response.header("location") if 300 <= response.status < 400 else None
         following = absolute(target, base_of(url)) if target else None
         if following is None or hops == MAX_HOPS or not _is_within(following, lease.domain):
@@ -64,7 +68,7 @@ def said(response: Response, rules: RobotsRules | None) -> Robots:
     )
 
 
-def unreachable(report: Report) -> Report:
-    """Have nothing fetched from a site whose robots.txt could not be, where this was the last try."""
-    text = f"{UNREACHABLE}{' '.join((report.reason or '').split())}\nUser-agent: *\nDisallow: /\n"
-    return msgspec.structs.replace(report, robots=Robots(text=text, expires_in_ms=HOUR_MS))
+def unreachable(reason: str | None) -> Robots:
+    """Stand in for a robots.txt that could not be read: nothing may be fetched, where this was the last try."""
+    text = f"{UNREACHABLE}{' '.join((reason or '').split())}\nUser-agent: *\nDisallow: /\n"
+    return Robots(text=text, expires_in_ms=HOUR_MS)

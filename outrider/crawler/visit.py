@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from outrider.crawler import robots_visit
 from outrider.crawler.exchange import FailureKind, FetchFailed, Request, Response
 from outrider.crawler.feed import is_feed, read_feed
@@ -25,8 +27,14 @@ from outrider.frontier.protocol import Frontier
 from outrider.model.artifact import Fetch
 from outrider.model.lease import Lease, Outcome, Report
 from outrider.model.task import Discovered, Kind
-from outrider.model.url import locate
-from outrider.policy.answer import Judgement, judge_status, judge_trouble, parse_retry_after
+from outrider.model.url import Location, locate
+from outrider.policy.answer import (
+    Judgement,
+    judge_robots_status,
+    judge_status,
+    judge_trouble,
+    parse_retry_after,
+)
 
 READ_INLINE_BYTES: Final = 256 * 1024
 """Longer bodies are read in a thread, so that the other fetches go on meanwhile."""
@@ -76,6 +84,7 @@ class Visitor:
         if refused is not None:
             self._progress.failures["robots"] += 1
             return Report(token=lease.token, outcome=Outcome.REFUSED, reason=refused, sent_after_ms=None)
+        await self._catch_up_with_scope(lease)
         try:
             request = Request(url=lease.url, etag=lease.etag, last_modified=lease.last_modified)
             response = await self._fetcher.fetch(request)
@@ -110,7 +119,7 @@ class Visitor:
             response = await robots_visit.fetch(self._fetcher, lease, self._delay_s)
         except FetchFailed as failure:
             report = self._failed(lease, failure, asked_at)
-            return robots_visit.unreachable(report)
+            return msgspec.structs.replace(report, robots=robots_visit.unreachable(report.reason))
         self._count(lease, response)
         judgement = self._judged(lease, response)
         if judgement.outcome is Outcome.DONE:
@@ -118,7 +127,7 @@ class Visitor:
             links = self._links.of_sitemaps(rules.sitemaps) if rules else []
             said = robots_visit.said(response, rules)
         else:
-            links, said = [], None
+            links, said = [], robots_visit.unreachable(judgement.reason)
         return Report(
             token=lease.token,
             outcome=judgement.outcome,
@@ -140,8 +149,8 @@ class Visitor:
             return Report(token=lease.token, outcome=Outcome.REFUSED, reason=str(failure), sent_after_ms=sent_after_ms)
         if failure.kind is FailureKind.LOCAL:
             judgement = Judgement(Outcome.DEFERRED, str(failure), retry_after_ms=1_000)
-        elif failure.kind is FailureKind.DISCONNECTED and failure.reused:
-            # The connection may have been closed before the request arrived: no fault of anybody's.
+        elif failure.kind is FailureKind.DISCONNECTED and failure.reused and lease.attempt == 1:
+            # The connection may have been closed before the request arrived: no fault of anybody's, the first time.
             judgement = Judgement(Outcome.DEFERRED, str(failure))
         else:
             in_row = self._note_failure(lease.domain, str(failure))
@@ -170,6 +179,7 @@ class Visitor:
                 page, links = await self._read(lease, response)
             if rules is not None and rules.sitemaps:
                 links += self._links.of_sitemaps(rules.sitemaps)
+            reason = reason or _cut_short(response, page)
         location = self._keep(lease, response, page)
         return Report(
             token=lease.token,
@@ -194,6 +204,8 @@ class Visitor:
         retry_after_ms = parse_retry_after(response.header("retry-after"), now_ms=int(time.time() * 1000))
         if retry_after_ms is not None and in_row:
             self.troubles[lease.domain] = f"http {status}, asked for {retry_after_ms / 1000:.0f} s"
+        if lease.kind is Kind.ROBOTS:
+            return judge_robots_status(status, retry_after_ms=retry_after_ms)
         return judge_status(status, retry_after_ms=retry_after_ms, failures_in_row=in_row, attempt=lease.attempt)
 
     def _note_failure(self, domain: str, reason: str) -> int:
@@ -213,6 +225,12 @@ class Visitor:
             await self._frontier.widen_scope(lease.crawl, [found.url])
             self._links.scope = self._links.scope.extended(found.url)
         return Outcome.DONE, None, [found]
+
+    async def _catch_up_with_scope(self, lease: Lease) -> None:
+        """Learn by what other processes have widened the scope: one of them let in a page that is not in ours."""
+        if self._links.scope.judge(Location(lease.url, lease.domain, lease.domain)) is not None:
+            for root in await self._frontier.scope_roots(lease.crawl):
+                self._links.scope = self._links.scope.extended(root)
 
     # ------------------------------------------------------------------- bodies
 
@@ -247,7 +265,7 @@ class Visitor:
         chain = redirects_to(lease)
         where = self._archive.write(
             Exchange(
-                url=lease.url,
+                url=response.url,
                 fetched_at=response.fetched_at,
                 request_head=response.request_head,
                 status=response.status,
@@ -295,6 +313,15 @@ class Visitor:
     def acknowledged(self, links: Sequence[Discovered]) -> None:
         """Note that the frontier has these links, so that they need not be offered again."""
         self._links.known.update(link.url for link in links)
+
+
+def _cut_short(response: Response, page: Page | None) -> str | None:
+    """Tell which limit a page was cut short by."""
+    if response.truncated:
+        return "the body was cut off"
+    if page is not None and page.links_dropped:
+        return f"{page.links_dropped} links past the limit were left out"
+    return None
 
 
 def _since(asked_at: float, moment: float) -> int:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -79,7 +78,7 @@ class Worker:
         self._wait_s = 0.0
         """How long to wait for work when nothing is under way: not at all before `is_over` was asked."""
         self._renewed_at = time.monotonic()
-        self._failure: OutriderError | None = None
+        self._failure: Exception | None = None
         """What makes going on pointless: the store or the archive cannot be written."""
 
     @property
@@ -155,7 +154,7 @@ class Worker:
                 await _patiently(partial(self._frontier.release, [lease.token]))
             elif answer.verdict is not Verdict.LEASE_LOST:
                 self._visitor.acknowledged(links)
-        except OutriderError as error:
+        except Exception as error:  # of the store or of the archive: the next page would fare no better
             self._failure = self._failure or error
         finally:
             self._visits.pop(lease.token, None)
@@ -199,7 +198,7 @@ class Worker:
                 reports = [waiting.report for waiting in batch]
                 try:
                     answers = await _patiently(partial(self._frontier.report, reports))
-                except OutriderError as error:
+                except Exception as error:
                     for waiting in batch:
                         if not waiting.answer.done():
                             waiting.answer.set_exception(error)
@@ -250,8 +249,10 @@ class Worker:
             visit.task.cancel()
         await asyncio.gather(*(visit.task for visit in left.values()), return_exceptions=True)
         if left:
-            with suppress(OutriderError):
+            try:
                 await self._frontier.release(list(left))
+            except OutriderError as error:
+                self._failure = self._failure or error
 
 
 async def _patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 
 from outrider.frontier.presence import Presence
@@ -30,11 +30,20 @@ UPKEEP_S = 2.0
 
 
 class LocalFrontier:
-    """A `Frontier` over a store of this process; use it as a context manager."""
+    """A `Frontier` over a store of this process; use it as a context manager.
 
-    def __init__(self, urls: UrlStore, presence: Presence | None = None) -> None:
+    `on_death` is told of each worker that died, after its leases were returned; told twice where it raises.
+    """
+
+    def __init__(
+        self,
+        urls: UrlStore,
+        presence: Presence | None = None,
+        on_death: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
         self._urls = urls
         self._presence = presence
+        self._on_death = on_death
         self._turns: defaultdict[str | None, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One waiter for each crawl looks, the others queue behind it."""
         self._news = asyncio.Event()
@@ -63,15 +72,26 @@ class LocalFrontier:
     async def lease(self, request: LeaseRequest, *, wait_s: float = 0.0) -> Work:
         """Hand out ready tasks; where none is ready, wait for one, at most for so long."""
         until = time.monotonic() + wait_s
-        async with self._turns[request.crawl]:
+        turn = self._turns[request.crawl]
+        try:
+            await asyncio.wait_for(turn.acquire(), wait_s)
+        except TimeoutError:  # there is no time to wait, or others have waited for longer: one look is all
+            return await self._ask(request)
+        try:
             while True:
-                news, asked_at = self._news, time.monotonic()
-                grant = await self._urls.lease(request)
+                news = self._news
+                work = await self._ask(request)
                 left_s = until - time.monotonic()
-                if grant.leases or left_s <= 0:
-                    return Work(grant, asked_at)
+                if work.grant.leases or left_s <= 0:
+                    return work
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), min(_pause_after(grant), left_s))
+                    await asyncio.wait_for(news.wait(), min(_pause_after(work.grant), left_s))
+        finally:
+            turn.release()
+
+    async def _ask(self, request: LeaseRequest) -> Work:
+        asked_at = time.monotonic()
+        return Work(await self._urls.lease(request), asked_at)
 
     async def renew(self, tokens: Sequence[Token]) -> list[Renewal]:
         """Prolong leases that are live."""
@@ -111,6 +131,8 @@ class LocalFrontier:
         if self._presence is not None:
             for worker in self._presence.dead():
                 returned += await self._urls.reap(worker=worker)
+                if self._on_death is not None:
+                    await self._on_death(worker)
                 self._presence.forget(worker)
         if returned:
             logger.info("returned %d leases", len(returned))

@@ -12,6 +12,7 @@ from pathlib import Path
 from outrider.model.identifiers import new_uuid7
 
 SUFFIX = ".alive"
+BEGINNING = ".beginning"
 
 
 class Presence:
@@ -26,16 +27,12 @@ class Presence:
         self._descriptor = self._hold()
 
     def _hold(self) -> int:
-        # Another process may take a file that is not locked yet for that of a dead one, and remove it.
-        while True:
-            descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            try:
-                if self._path.stat().st_ino == os.fstat(descriptor).st_ino:
-                    return descriptor
-            except FileNotFoundError:
-                pass
-            os.close(descriptor)
+        # Nobody may see the file before it is locked: it would stand for a process that is dead.
+        beginning = self._path.with_suffix(BEGINNING)
+        descriptor = os.open(beginning, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        beginning.rename(self._path)
+        return descriptor
 
     def dead(self) -> list[str]:
         """Name the workers whose processes are gone; `forget` them when their leases are returned."""

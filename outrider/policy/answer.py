@@ -41,6 +41,16 @@ def judge_status(status: int, *, retry_after_ms: int | None, failures_in_row: in
     return Judgement(Outcome.DONE)
 
 
+def judge_robots_status(status: int, *, retry_after_ms: int | None) -> Judgement:
+    """Judge an answer to robots.txt: a server that is out of order is waited for, since it may forbid everything.
+
+    What is not there (4xx) forbids nothing.
+    """
+    if status >= 500 or status == 429:
+        return Judgement(Outcome.DEFERRED, f"http {status}", backs_off=True, retry_after_ms=retry_after_ms)
+    return Judgement(Outcome.DONE)
+
+
 def judge_trouble(reason: str, *, failures_in_row: int, retry_after_ms: int | None = None) -> Judgement:
     """Judge a failure that may be the page's or the domain's."""
     if failures_in_row >= DOWN_AFTER:
