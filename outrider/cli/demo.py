@@ -76,7 +76,7 @@ def _serve(options: "SiteOptions", port: int | None) -> None:
 def _crawl(options: "SiteOptions", port: int | None, data: str, *, fresh: bool, progress: str) -> int:
     import msgspec
 
-    from outrider.cli.crawl import carry_out
+    from outrider.cli.carrying_out import carry_out
     from outrider.cli.display import ProgressMode
     from outrider.cli.opened import one_of, run
     from outrider.crawler.plan import CrawlPlan

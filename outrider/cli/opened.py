@@ -77,7 +77,7 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 @asynccontextmanager
 async def open_crawl(plan: "CrawlPlan", settings: "Settings") -> AsyncIterator[Opened]:
     """Open the store of a plan and find its crawl; raises `InvalidInput` where either is missing."""
-    from outrider.crawler.execution import store_dsn
+    from outrider.crawler.plan import store_dsn
     from outrider.store.opening import open_store
 
     dsn = store_dsn(plan)
@@ -155,7 +155,7 @@ def workers_of(plan: "CrawlPlan") -> Workers:
     """Look for the crawl processes of a plan's data folder."""
     from pathlib import Path
 
-    from outrider.crawler.execution import WORKERS_FOLDER
+    from outrider.crawler.plan import WORKERS_FOLDER
 
     return look_for_workers(Path(plan.data) / WORKERS_FOLDER)
 

@@ -196,10 +196,8 @@ async def _failures(opened: Opened) -> tuple[dict[str, int], bool]:
 def _places(plan: "CrawlPlan") -> dict[str, str]:
     from pathlib import Path
 
-    from outrider.cli.crawl import LOG_FILE
     from outrider.cli.display import byte_count
-    from outrider.crawler.execution import store_dsn
-    from outrider.crawler.plan import WARC_FOLDER
+    from outrider.crawler.plan import LOG_FILE, WARC_FOLDER, store_dsn
     from outrider.store.dsn import parse_dsn
 
     data = Path(plan.data)

@@ -23,9 +23,10 @@ from outrider.crawler import warc
 from outrider.crawler.addresses import refused_because
 from outrider.crawler.exchange import FetchLimits
 from outrider.crawler.fetch import Fetcher
+from outrider.crawler.file_lock import told
 from outrider.crawler.links import Links
 from outrider.crawler.page_tail import PageTail
-from outrider.crawler.plan import DATABASE, WARC_FOLDER, CrawlPlan
+from outrider.crawler.plan import WARC_FOLDER, WORKERS_FOLDER, CrawlPlan, store_dsn
 from outrider.crawler.progress import CrawlEnding, DomainTrouble, Progress, Snapshot
 from outrider.crawler.robots import product_token
 from outrider.crawler.visit import Visitor
@@ -43,7 +44,6 @@ from outrider.store.opening import Stores, open_store
 
 logger = logging.getLogger(__name__)
 
-WORKERS_FOLDER: Final = "workers"
 SEEDS_AT_ONCE: Final = 2_000
 RUNS_LOOKED_AT: Final = 100
 SNAPSHOT_S: Final = 0.5
@@ -56,11 +56,6 @@ RUN_STATUS: Final = {
     CrawlEnding.PAUSED: RunStatus.STOPPED,
     CrawlEnding.CANCELLED: RunStatus.STOPPED,
 }
-
-
-def store_dsn(plan: CrawlPlan) -> str:
-    """Name the store of a plan: its own, or the file in its data folder."""
-    return plan.store or f"sqlite:///{Path(plan.data) / DATABASE}"
 
 
 def ending_of(grant: LeaseGrant, outlook: Outlook, *, now: int, max_wait_ms: int) -> CrawlEnding | None:
@@ -103,10 +98,12 @@ class Execution:
         """There was nothing left to do from the start."""
 
     async def __aenter__(self) -> Self:
-        self.data.mkdir(parents=True, exist_ok=True)
+        with told(self.data):
+            self.data.mkdir(parents=True, exist_ok=True)
         async with AsyncExitStack() as opening:
             self._stores = await opening.enter_async_context(await open_store(store_dsn(self.plan), self._settings))
-            self._presence = Presence(self.data / WORKERS_FOLDER)
+            with told(self.data / WORKERS_FOLDER):
+                self._presence = Presence(self.data / WORKERS_FOLDER)
             opening.callback(self._leave)
             await self._prepare_crawl()
             frontier = LocalFrontier(self._stores.urls, self._presence, self._close_run_of)
@@ -293,7 +290,8 @@ class Execution:
         if not self.plan.warc:
             return None
         folder = self.data / WARC_FOLDER
-        folder.mkdir(exist_ok=True)
+        with told(folder):
+            folder.mkdir(exist_ok=True)
         for repair in warc.repair(folder):
             if repair.cut_bytes:
                 logger.info("cut %d torn bytes off %s", repair.cut_bytes, repair.file)

@@ -1,5 +1,6 @@
 """The plan of a crawl: everything that its command can be told, with the defaults."""
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -11,6 +12,8 @@ from outrider.policy.scope import ScopeRule
 USER_AGENT: Final = f"Outrider/{__version__}"
 DATABASE: Final = "outrider.sqlite"
 WARC_FOLDER: Final = "warc"
+WORKERS_FOLDER: Final = "workers"
+LOG_FILE: Final = "outrider.log"
 
 
 class CrawlPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,3 +57,8 @@ class CrawlPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds: a crawl whose next page is further away than this ends as waiting."""
     fresh: bool = False
     """Forget the crawl's tasks first."""
+
+
+def store_dsn(plan: CrawlPlan) -> str:
+    """Name the store of a plan: its own, or the file in its data folder."""
+    return plan.store or f"sqlite:///{Path(plan.data) / DATABASE}"

@@ -43,6 +43,10 @@ MAX_TROUBLES: Final = 10_000
 
 DONE: Final = Judgement(Outcome.DONE)
 REFUSED: Final = frozenset({FailureKind.PRIVATE_ADDRESS, FailureKind.BAD_REQUEST})
+SITE_IS_AWAY: Final = frozenset(
+    {FailureKind.DNS, FailureKind.CONNECT, FailureKind.CONNECT_TIMEOUT, FailureKind.TLS, FailureKind.PROXY}
+)
+"""Failures that say something of the whole site; the others may be one page's."""
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
@@ -152,9 +156,11 @@ class Visitor:
         elif failure.kind is FailureKind.DISCONNECTED and failure.reused and lease.attempt == 1:
             # The connection may have been closed before the request arrived: no fault of anybody's, the first time.
             judgement = Judgement(Outcome.DEFERRED, str(failure))
+        elif lease.kind is Kind.ROBOTS or failure.kind not in SITE_IS_AWAY:
+            judgement = judge_trouble(str(failure), failures_in_row=0, attempt=lease.attempt)
         else:
             in_row = self._note_failure(lease.domain, str(failure))
-            judgement = judge_trouble(str(failure), failures_in_row=0 if lease.kind is Kind.ROBOTS else in_row)
+            judgement = judge_trouble(str(failure), failures_in_row=in_row, attempt=lease.attempt)
         return Report(
             token=lease.token,
             outcome=judgement.outcome,

@@ -12,6 +12,9 @@ from outrider.model.lease import Outcome
 
 DOWN_AFTER: Final = 5
 """A domain that has failed so often in a row is taken to be down."""
+PATIENT_TRIES: Final = 6
+"""So often a task is tried before its failures are charged to it even where its domain seems to be down: what is left
+of a crawl at its end may be nothing but pages that never work."""
 MOST_RETRY_AFTER_MS: Final = 7 * 24 * 3_600_000
 WAIT_MS: Final = 5_000
 MOST_WAIT_MS: Final = 600_000
@@ -37,7 +40,9 @@ def judge_status(status: int, *, retry_after_ms: int | None, failures_in_row: in
         wait_ms = min(WAIT_MS << min(attempt - 1, 30), MOST_WAIT_MS)
         return Judgement(Outcome.DEFERRED, f"http {status}", retry_after_ms=max(wait_ms, retry_after_ms or 0))
     if status >= 500:
-        return judge_trouble(f"http {status}", failures_in_row=failures_in_row, retry_after_ms=retry_after_ms)
+        return judge_trouble(
+            f"http {status}", failures_in_row=failures_in_row, attempt=attempt, retry_after_ms=retry_after_ms
+        )
     return Judgement(Outcome.DONE)
 
 
@@ -51,9 +56,9 @@ def judge_robots_status(status: int, *, retry_after_ms: int | None) -> Judgement
     return Judgement(Outcome.DONE)
 
 
-def judge_trouble(reason: str, *, failures_in_row: int, retry_after_ms: int | None = None) -> Judgement:
+def judge_trouble(reason: str, *, failures_in_row: int, attempt: int, retry_after_ms: int | None = None) -> Judgement:
     """Judge a failure that may be the page's or the domain's."""
-    if failures_in_row >= DOWN_AFTER:
+    if failures_in_row >= DOWN_AFTER and attempt <= PATIENT_TRIES:
         return Judgement(Outcome.DEFERRED, reason, backs_off=True, retry_after_ms=retry_after_ms)
     return Judgement(Outcome.FAILED, reason, retry_after_ms=retry_after_ms)
 

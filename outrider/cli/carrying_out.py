@@ -1,0 +1,108 @@
+"""Carrying out a plan for a person: the display, the signals, the summary."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from outrider.cli.display import Display, ProgressMode, make_display
+from outrider.cli.exits import ExitCode, exit_code_of
+from outrider.cli.running import run_to_its_end
+from outrider.cli.seeds import Seeds, read_seeds
+from outrider.cli.summary import print_summary, summarise
+from outrider.crawler.execution import Execution
+from outrider.crawler.plan import LOG_FILE, CrawlPlan
+from outrider.crawler.progress import CrawlEnding, Snapshot
+from outrider.model.errors import InvalidInput
+from outrider.model.settings import Settings
+from outrider.model.task import Discovered, DiscoveryType
+from outrider.policy.discovery import priority_of
+
+REFUSALS_SHOWN: Final = 10
+
+
+def carry_out(plan: CrawlPlan, settings: Settings, mode: ProgressMode) -> ExitCode:
+    """Execute a plan with a display and a summary; tell the exit code."""
+    if not plan.seeds and plan.seeds_file is None:
+        raise InvalidInput("name at least one seed: outrider crawl https://example.org, or --seeds FILE")
+    if mode is ProgressMode.AUTO and plan.output == "-" and sys.stdout.isatty():
+        mode = ProgressMode.PLAIN  # a picture that is drawn anew and lines of results do not go together
+    seeds = read_seeds(plan)
+    _allow_many_connections()
+    display = make_display(mode)
+    try:
+        ended = run_to_its_end(_execute(plan, settings, seeds, display))
+    finally:
+        display.close()
+    if ended.was_finished and mode is not ProgressMode.NONE:
+        done = f"{ended.snapshot.counts.completed:,} pages"
+        print(f"outrider: crawl {plan.crawl} is finished, with {done}; --fresh begins anew", file=sys.stderr)
+    elif not ended.was_finished:
+        print_summary(summarise(ended.snapshot, ended.ending, plan), mode)
+    return exit_code_of(ended.ending)
+
+
+class Ended(NamedTuple):
+    """How an execution ended."""
+
+    ending: CrawlEnding
+    snapshot: Snapshot
+    was_finished: bool
+
+
+async def _execute(plan: CrawlPlan, settings: Settings, seeds: Seeds, display: Display) -> Ended:
+    stop = asyncio.Event()
+    _stop_on_signals(stop, display)
+    async with Execution(plan, settings) as execution:
+        _log_to(Path(plan.data) / LOG_FILE)
+        display.message(f"crawl {plan.crawl} in {plan.data}")
+        ending = await execution.run(_discovered(seeds, display), stop, display.update)
+        return Ended(ending, await execution.snapshot(), execution.was_finished)
+
+
+def _discovered(seeds: Seeds, display: Display) -> Iterator[Discovered]:
+    """Give the seeds as discoveries, and tell of those that are none."""
+    for seed in seeds:
+        priority = priority_of(DiscoveryType.SEED, rank=seed.rank)
+        yield Discovered(url=seed.url, priority=priority, discovery_type=DiscoveryType.SEED)
+    for refusal in seeds.refusals[:REFUSALS_SHOWN]:
+        display.message(f"seed refused: {refusal}")
+    if seeds.refused > REFUSALS_SHOWN:
+        display.message(f"{seeds.refused - REFUSALS_SHOWN:,} more seeds refused")
+
+
+def _stop_on_signals(stop: asyncio.Event, display: Display) -> None:
+    """Stop in order at the first signal, at once at the second."""
+
+    def on_signal() -> None:
+        if stop.is_set():
+            # What is held is given back by the next process that sees this one gone.
+            display.close()
+            print("outrider: interrupted", file=sys.stderr, flush=True)
+            os._exit(ExitCode.INTERRUPTED)
+        display.message("stopping: what is under way is finished or given back; once more to stop at once")
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+
+
+def _allow_many_connections() -> None:
+    """Have as many open files as the system lets us: a crawl of many sites keeps a connection to each for a while."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _log_to(path: Path) -> None:
+    logging.basicConfig(
+        filename=path, level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+    )
