@@ -86,7 +86,7 @@ def _crawl(options: "SiteOptions", port: int | None, data: str, *, fresh: bool, 
     options = msgspec.structs.replace(options, many_links=200, slow_s=0.5)
     mode = ProgressMode(one_of("--progress", progress, list(ProgressMode)) or "auto")
     # A site with so much wrong, all on one host, would be left alone for hours by the usual patience.
-    settings = Settings(max_retries=2, max_deferrals=3, retry_base_ms=500, backoff_base_ms=500, backoff_cap_ms=1_000)
+    settings = Settings(max_retries=3, max_deferrals=3, retry_base_ms=500, backoff_base_ms=500, backoff_cap_ms=1_000)
     stopped = None if fresh else run(_stopped_demo(data, settings))
     if stopped is not None and port in (None, stopped) and _is_free(stopped):
         port, begins_anew = stopped, False

@@ -78,6 +78,8 @@ class Worker:
         self._wait_s = 0.0
         """How long to wait for work when nothing is under way: not at all before `is_over` was asked."""
         self._renewed_at = time.monotonic()
+        self._unreported: list[Token] = []
+        """Leases whose visits have ended without a report."""
         self._failure: Exception | None = None
         """What makes going on pointless: the store or the archive cannot be written."""
 
@@ -156,6 +158,7 @@ class Worker:
                 self._visitor.acknowledged(links)
         except Exception as error:  # of the store or of the archive: the next page would fare no better
             self._failure = self._failure or error
+            self._unreported.append(lease.token)
         finally:
             self._visits.pop(lease.token, None)
             self._slot_is_free.set()
@@ -248,9 +251,9 @@ class Worker:
         for visit in left.values():
             visit.task.cancel()
         await asyncio.gather(*(visit.task for visit in left.values()), return_exceptions=True)
-        if left:
+        if left or self._unreported:
             try:
-                await self._frontier.release(list(left))
+                await self._frontier.release([*left, *self._unreported])
             except OutriderError as error:
                 self._failure = self._failure or error
 
