@@ -18,6 +18,7 @@ from outrider.model.lease import LeaseRequest
 from outrider.model.settings import Settings
 from outrider.store.sql import migrate
 from outrider.store.sql.postgres import urls as postgres_urls
+from outrider.store.sql.postgres.arrays import prepared
 from outrider.store.sql.postgres.connection import SERVER_SETTINGS
 from outrider.store.sql.script import Call, Script
 from outrider.store.sql.sqlite import urls as sqlite_urls
@@ -291,7 +292,7 @@ async def explain_all(dsn: str) -> dict[str, Any]:
     connection = await asyncpg.connect(dsn, server_settings=SERVER_SETTINGS)
     plans = {}
     for name in POSTGRES_STATEMENTS:
-        text = postgres_urls.CATALOGUE[name].text
+        text = prepared(postgres_urls.CATALOGUE[name].text).text
         await connection.execute(f"PREPARE {name} AS {text}")
         number = max((int(found) for found in re.findall(r"\$(\d+)", text)), default=0)
         arguments = f"({', '.join(['NULL'] * number)})" if number else ""
@@ -336,7 +337,7 @@ async def buffers_of(dsn: str, name: str, arguments: str) -> tuple[int, int]:
     connection = await asyncpg.connect(dsn, server_settings=SERVER_SETTINGS)
     try:
         await connection.execute("BEGIN")
-        await connection.execute(f"PREPARE {name} AS {postgres_urls.CATALOGUE[name].text}")
+        await connection.execute(f"PREPARE {name} AS {prepared(postgres_urls.CATALOGUE[name].text).text}")
         explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name}{arguments}"
         plan = json.loads(await connection.fetchval(explain))[0]["Plan"]
         return int(plan["Actual Rows"]), plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]

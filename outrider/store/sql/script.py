@@ -12,7 +12,7 @@ A script never commits, sleeps or reads a clock by itself, so it can be run agai
 the transaction could not be committed.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 Value = Any
@@ -26,6 +26,14 @@ class Call(NamedTuple):
     name: str
     values: tuple[Value, ...] = ()
     rows: Sequence[tuple[Value, ...]] | None = None
+    take: Callable[[tuple[Value, ...]], tuple[Value, ...]] | None = None
+    """Which columns of the rows the statement takes, where not all; an engine that has nothing to do does not pick."""
+
+    def taken(self) -> Sequence[tuple[Value, ...]] | None:
+        """Give the rows with those columns that the statement takes."""
+        if self.rows is None or self.take is None:
+            return self.rows
+        return [self.take(row) for row in self.rows]
 
 
 Script = Generator[Call, list[Row], Answer]

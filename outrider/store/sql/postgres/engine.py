@@ -15,6 +15,7 @@ import asyncpg
 
 from outrider.model.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from outrider.store.dsn import PostgresDsn
+from outrider.store.sql.postgres.arrays import array_text, prepared
 from outrider.store.sql.postgres.connection import (
     CONNECT_S,
     GONE,
@@ -45,7 +46,7 @@ class PostgresEngine:
         self, dsn: PostgresDsn, catalogue: Catalogue, pool: asyncpg.Pool, *, pooled: bool, patience_s: float
     ) -> None:
         self._dsn = dsn
-        self._catalogue = catalogue
+        self._statements = {name: prepared(statement.text) for name, statement in catalogue.items()}
         self._pool = pool
         self._pooled = pooled
         self._patience_s = patience_s
@@ -129,14 +130,15 @@ class PostgresEngine:
             return answer
 
     async def _execute(self, connection: asyncpg.Connection, call: Call) -> list[Row]:
-        name, values, rows = call
-        text = self._catalogue[name].text
-        if not text:
+        text, unnested = self._statements[call.name]
+        if not text or (call.rows is not None and not call.rows):
             return []
-        if rows is not None and not rows:
-            return []
-        columns = [] if rows is None else [list(column) for column in zip(*rows, strict=True)]
-        answers: list[Row] = await connection.fetch(text, *values, *columns)
+        columns = zip(*(call.taken() or ()), strict=True)
+        arguments = [
+            array_text(argument) if number in unnested else list(argument) if type(argument) is tuple else argument
+            for number, argument in enumerate([*call.values, *columns], 1)
+        ]
+        answers: list[Row] = await connection.fetch(text, *arguments)
         return answers
 
     async def close(self) -> None:

@@ -87,12 +87,12 @@ def run(connection: sqlite3.Connection, catalogue: Catalogue, script: Script[Ans
 
 
 def _execute(connection: sqlite3.Connection, catalogue: Catalogue, call: Call) -> list[Row]:
-    name, values, rows = call
-    text = catalogue[name].text
+    text = catalogue[call.name].text
     if not text:
         return []
     # SQLite has no arrays: its statements read a list with json_each.
-    values = tuple(json.dumps(value) if type(value) is list else value for value in values)
+    values = tuple(json.dumps(value) if type(value) is list else value for value in call.values)
+    rows = call.taken()
     if rows is None:
         return connection.execute(text, values).fetchall()
     answers: list[Row] = []
