@@ -34,6 +34,7 @@ TRACKING_PARAMETERS: Final = frozenset({
 # fmt: on
 
 _MAX_CHARACTER_BYTES = 4
+_SURELY_SHORT = MAX_URL_BYTES // _MAX_CHARACTER_BYTES
 _MAX_HOST_CHARACTERS = 253
 _MAX_LABEL_CHARACTERS = 63
 _MAX_PORT = 65535
@@ -67,7 +68,7 @@ def locate(url: str, *, strip_tracking: bool = False, sort_query: bool = False) 
     Location(url='https://www.example.com/B~?q=%C3%A9', host='www.example.com', domain='example.com')
     """
     # Runs for every link found, so that each step first looks whether it is needed: 1.5 µs for a clean URL.
-    if not _is_readable(url):
+    if (type(url) is not str or len(url) > _SURELY_SHORT or "\0" in url) and not _is_readable(url):
         _refuse(url)
     try:
         parsed = can_ada.parse(url)
@@ -90,7 +91,7 @@ def locate(url: str, *, strip_tracking: bool = False, sort_query: bool = False) 
     if len(normalised) > MAX_URL_BYTES:
         problem = f"the URL is {len(normalised)} bytes long once normalised, more than {MAX_URL_BYTES}"
         raise UrlRefused(Refusal.TOO_LONG, problem, url)
-    return Location(normalised, host, domain)
+    return tuple.__new__(Location, (normalised, host, domain))  # in half the time of the constructor
 
 
 def normalise(url: str, *, strip_tracking: bool = False, sort_query: bool = False) -> str:
@@ -137,7 +138,7 @@ def _is_readable(text: object) -> bool:
     """Tell whether this is a text of bounded length that the parser would read to its end."""
     if not isinstance(text, str) or "\0" in text:
         return False
-    return len(text) <= MAX_URL_BYTES // _MAX_CHARACTER_BYTES or _byte_length(text) <= MAX_URL_BYTES
+    return len(text) <= _SURELY_SHORT or _byte_length(text) <= MAX_URL_BYTES
 
 
 def _byte_length(text: str) -> int:
