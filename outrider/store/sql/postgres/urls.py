@@ -67,10 +67,6 @@ CATALOGUE: Catalogue = {
         UPDATE queues q SET gate_opens_at = 0
           FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
     # ------------------------------------------------------------------- add
-    "queue_domains": Sql("""
-        SELECT q.crawl_id, q.key, q.domain
-          FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)
-          JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
     "insert_domains": Sql("""
         INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
         SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
@@ -92,25 +88,32 @@ CATALOGUE: Catalogue = {
          ORDER BY w.crawl_id, w.key ON CONFLICT (crawl_id, key) DO NOTHING RETURNING crawl_id, key"""),
     "take_sequence": Sql("SELECT nextval('discovery_sequence') FROM generate_series(1, $1::int)"),
     "known_tasks": Sql(""),
-    "compare_tasks": Sql("""
-        SELECT coalesce(json_agg(w.sequence) FILTER (WHERE t.url = w.url), '[]')::text,
-               coalesce(json_agg(w.sequence) FILTER (WHERE t.url <> w.url), '[]')::text
+    # Gives the numbers of the rows that were not there. What many rows have in common stands in arrays beside them.
+    "insert_tasks": Sql("""
+        WITH inserted AS (
+            INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth,
+                               due_at, discovery_type, delayed)
+            SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, $1::bigint, ($2::smallint[])[w.facts + 1],
+                   ($3::smallint[])[w.facts + 1], ($4::int[])[w.facts + 1], ($5::int[])[w.facts + 1],
+                   ($6::bigint[])[w.facts + 1], ($7::smallint[])[w.facts + 1],
+                   ($6::bigint[])[w.facts + 1] > $1::bigint
+              FROM unnest($8::int[], $9::text[], $10::bytea[], $11::text[], $12::bigint[], $13::int[])
+                AS w (crawl_id, key, hash, url, sequence, facts)
+                ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence)
+        SELECT array_agg(sequence) FROM inserted"""),
+    "colliding_tasks": Sql("""
+        SELECT w.sequence
           FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[], $5::bigint[])
             AS w (crawl_id, key, hash, url, sequence)
-          JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
-    # Gives the rows that were there already.
-    "insert_tasks": Sql("""
-        WITH w AS (
-            SELECT * FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[], $5::smallint[], $6::smallint[],
-                                 $7::boolean[], $8::int[], $9::int[], $10::bigint[], $11::bigint[],
-                                 $12::smallint[], $13::bigint[])
-                AS w (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
-                      discovery_type, discovered_at)),
-        inserted AS (
-            INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
-                               discovery_type, discovered_at)
-            SELECT * FROM w ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence)
-        SELECT sequence FROM w EXCEPT ALL SELECT sequence FROM inserted"""),
+          JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash
+         WHERE t.url <> w.url"""),
+    # Asked after the tasks were inserted: see `rest_queues`.
+    "queues_to_tend": Sql(f"""
+        SELECT w.crawl_id, w.key, q.key IS NOT NULL, q.domain
+          FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) AS w (crawl_id, key, domain, due_at)
+          LEFT JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key
+         WHERE (q.domain = w.domain) IS NOT TRUE OR q.tasks_due_at > w.due_at
+            OR (q.drained_xid IS NOT NULL AND w.due_at < {NEVER})"""),
     "insert_metadata": Sql("""
         INSERT INTO task_metadata (crawl_id, key, hash, metadata)
         SELECT * FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[])"""),

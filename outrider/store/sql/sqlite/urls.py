@@ -49,10 +49,6 @@ CATALOGUE: Catalogue = {
         UPDATE queues INDEXED BY queues_ready SET gate_opens_at = 0
          WHERE crawl_id = ?1 AND band IN {BANDS} AND ready_at = {LIMITED}"""),
     # ------------------------------------------------------------------- add
-    "queue_domains": Sql("""
-        WITH w (crawl_id, key) AS (VALUES {rows})
-        SELECT q.crawl_id, q.key, q.domain
-          FROM w CROSS JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
     "insert_domains": Sql(f"""
         WITH w (id, domain, parent) AS (VALUES {{rows}})
         INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
@@ -73,11 +69,23 @@ CATALOGUE: Catalogue = {
         SELECT json_group_array(w.sequence) FILTER (WHERE t.url = w.url),
                json_group_array(w.sequence) FILTER (WHERE t.url <> w.url)
           FROM w CROSS JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
-    "compare_tasks": NOTHING,
+    "colliding_tasks": NOTHING,
     "insert_tasks": Sql("""
-        INSERT INTO tasks (crawl_id, key, hash, url, kind, state, delayed, priority, depth, sequence, due_at,
-                           discovery_type, discovered_at)
-        VALUES {rows}"""),
+        WITH w (crawl_id, key, hash, url, sequence, facts) AS (VALUES {rows}),
+        f (place, kind, state, priority, depth, due_at, discovery_type) AS MATERIALIZED (
+            SELECT key, value, json_extract(?3, fullkey), json_extract(?4, fullkey),
+                   json_extract(?5, fullkey), json_extract(?6, fullkey), json_extract(?7, fullkey)
+              FROM json_each(?2))
+        INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth, due_at,
+                           discovery_type, delayed)
+        SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, ?1, f.kind, f.state, f.priority, f.depth, f.due_at,
+               f.discovery_type, f.due_at > ?1
+          FROM w CROSS JOIN f ON f.place = w.facts"""),
+    "queues_to_tend": Sql("""
+        WITH w (crawl_id, key, domain, due_at) AS (VALUES {rows})
+        SELECT w.crawl_id, w.key, q.key IS NOT NULL, q.domain
+          FROM w LEFT JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key
+         WHERE (q.domain = w.domain) IS NOT TRUE OR q.tasks_due_at > w.due_at"""),
     "insert_metadata": Sql("INSERT INTO task_metadata (crawl_id, key, hash, metadata) VALUES {rows}"),
     "queues_behind_gates": Sql("""
         WITH w (domain, opens_at) AS (VALUES {rows})

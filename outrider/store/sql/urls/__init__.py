@@ -2,8 +2,8 @@
 
 Locks are always taken in one order, so that no mix of operations can deadlock:
 
-    crawls -> leases (by token) -> domains, gates, queues inserted (by key)
-           -> URLs of robots.txt (by hash) -> tasks inserted (by key)
+    crawls -> leases (by token) -> URLs of robots.txt (by hash)
+           -> tasks inserted (by key) -> domains, gates, queues inserted (by key)
            -> gates (by domain) -> leases deleted or inserted -> tasks updated
            -> queues (by crawl, key) -> counts (by scope)
 

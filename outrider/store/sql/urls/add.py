@@ -3,16 +3,16 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple
 
 import msgspec
 
 from outrider.model.domain_name import parent_domain
 from outrider.model.identifiers import new_uuid7
-from outrider.model.task import MAX_DEPTH, AddResult
+from outrider.model.task import MAX_DEPTH, NEVER
 from outrider.model.url import url_hash
-from outrider.policy.admission import KNOWN, NEW, Admission, Candidate
-from outrider.store.sql.script import Call, Script, Value
+from outrider.policy.admission import Candidate
+from outrider.store.sql.script import Call, Script
 from outrider.store.sql.urls import crawls
 from outrider.store.sql.urls.counting import DISCOVERED, PENDING, CountChanges
 from outrider.store.sql.urls.crawls import StoredCrawl
@@ -40,32 +40,37 @@ class Batch(NamedTuple):
 Offered = dict[QueueKey, list[Candidate]]
 
 _hash = itemgetter(1)
-SEQUENCE = 9
-"""The place of a task's sequence in its row."""
+
+TaskRow = tuple[int, str, bytes, str, int, int]
+"""A new task: crawl, key, hash, url, sequence, and the place of its `Facts`. It sorts in the order in which tasks are
+stored."""
+
+SEQUENCE: Final = 4
 _identity = itemgetter(0, 1, 2, 3, SEQUENCE)
 
-TaskRow = tuple[Value, ...]
-"""What is written of a new task: crawl, key, hash, url, kind, state, delayed, priority, depth, sequence, due
-and so on. It sorts in the order in which tasks are stored."""
+
+class Facts(NamedTuple):
+    """What many tasks of a batch have in common: it travels once for all of them."""
+
+    kind: int
+    state: int
+    priority: int
+    depth: int
+    due_at: int
+    discovery_type: int
 
 
-def add(admitted_for: StoredCrawl, admission: Admission, now: int | None, slot: int) -> Script[list[AddResult]]:
-    """Store one admitted batch."""
-    stored = yield from crawls.for_write(admitted_for.crawl.name)
-    if stored.crawl_id != admitted_for.crawl_id:
+def add(batch: Batch, now: int | None, slot: int) -> Script[list[Candidate]]:
+    """Store one admitted batch; tell which of it was new."""
+    stored = yield from crawls.for_write(batch.stored.crawl.name)
+    if stored.crawl_id != batch.stored.crawl_id:
         raise RulesChanged
     moment = yield from crawls.clock(now)
     changes, wakes = CountChanges(), Wakes()
-    batch = Batch(stored, admission.candidates, len(admission.results))
-    new = yield from insert([batch], moment, changes, wakes)
+    new = yield from insert([batch._replace(stored=stored)], moment, changes, wakes)
     yield from wakes.write()
     yield from changes.write(slot)
-    results = list(admission.results)
-    for candidate in admission.candidates:
-        results[candidate[2]] = KNOWN
-    for candidate in new:
-        results[candidate[2]] = NEW
-    return cast(list[AddResult], results)
+    return new
 
 
 def insert(batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wakes) -> Script[list[Candidate]]:
@@ -76,22 +81,22 @@ def insert(batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wak
     offered = {(batch.stored.crawl_id, key): group for batch in batches for key, group in _by_key(batch).items()}
     if not offered:
         return []
-    yield from _ensure_queues(offered, now, wakes)
-    blocks = -(-sum(batch.size for batch in batches) // SEQUENCE_BLOCK)
-    starts = [row[0] for row in (yield Call("take_sequence", (blocks,)))]
+    size = sum(batch.size for batch in batches)
+    starts = [row[0] for row in (yield Call("take_sequence", (-(-size // SEQUENCE_BLOCK),)))]
+    numbers = [number for start in starts for number in range(start, start + min(size, SEQUENCE_BLOCK))]
     origins: dict[int, Candidate] = {}
-    rows = _rows(batches, offered, starts, now, origins)
+    rows, facts = _rows(batches, offered, numbers, now, origins)
     inserted: list[TaskRow] = []
     robots = sorted({(origin[1],) for origin in origins.values() if origin[3].endswith("/robots.txt")})
     yield Call("lock_robots_urls", (), robots)
     for probe in range(1, MAX_PROBES):
-        fresh, again = yield from _insert_unknown(rows)
+        fresh, again = yield from _insert_unknown(rows, facts, now)
         inserted += fresh
         if not again:
             break
         rows = sorted((*row[:2], url_hash(row[3], probe), *row[3:]) for row in again)
     made_from = [origins[row[SEQUENCE]] for row in inserted]
-    _count(inserted, made_from, changes, wakes)
+    yield from _tend_queues(_counted(inserted, made_from, facts, changes), now, wakes)
     metadata = [
         (*row[:3], origin[10]) for row, origin in zip(inserted, made_from, strict=True) if origin[10] is not None
     ]
@@ -107,116 +112,131 @@ def _by_key(batch: Batch) -> dict[str, list[Candidate]]:
 
 
 def _rows(
-    batches: Sequence[Batch], offered: Offered, starts: list[int], now: int, origins: dict[int, Candidate]
-) -> list[TaskRow]:
+    batches: Sequence[Batch], offered: Offered, numbers: list[int], now: int, origins: dict[int, Candidate]
+) -> tuple[list[TaskRow], list[Facts]]:
     """Make task rows, numbered in the order of discovery and sorted in the order of storage.
 
     Sorting each queue's few by their hash is several times faster than sorting all by key and hash.
     """
-    first: dict[int, tuple[int, int]] = {}
+    facts: list[Facts] = []
+    crawl_facts: dict[int, tuple[int, int, dict[tuple[int, ...], int]]] = {}
     size = 0
     for batch in batches:
         max_depth = batch.stored.crawl.limits.max_depth
-        first[batch.stored.crawl_id] = size, MAX_DEPTH if max_depth is None else max_depth
+        crawl_facts[batch.stored.crawl_id] = size, MAX_DEPTH if max_depth is None else max_depth, {}
         size += batch.size
     rows: list[TaskRow] = []
     for queue in sorted(offered):
-        crawl_id = queue[0]
-        before, deepest = first[crawl_id]
+        crawl_id, key = queue
+        before, deepest, places = crawl_facts[crawl_id]
         for candidate in sorted(offered[queue], key=_hash):
-            key, digest, position, url, _, kind, priority, depth, due_in_ms, discovery_type, _ = candidate
-            ordinal = before + position
-            sequence = starts[ordinal // SEQUENCE_BLOCK] + ordinal % SEQUENCE_BLOCK
+            common = candidate[5:10]
+            place = places.get(common)
+            if place is None:
+                kind, priority, depth, due_in_ms, discovery_type = common
+                state = PENDING if depth <= deepest else DISCOVERED
+                place = places[common] = len(facts)
+                facts.append(Facts(kind, state, priority, depth, now + due_in_ms, discovery_type))
+            sequence = numbers[before + candidate[2]]
             origins[sequence] = candidate
-            rows.append(
-                (
-                    crawl_id, key, digest, url, kind, PENDING if depth <= deepest else DISCOVERED, due_in_ms > 0,
-                    priority, depth, sequence, now + due_in_ms, discovery_type, now,
-                )
-            )  # fmt: skip
-    return rows
+            rows.append((crawl_id, key, candidate[1], candidate[3], sequence, place))
+    return rows, facts
 
 
-def _insert_unknown(offered: list[TaskRow]) -> Script[tuple[list[TaskRow], list[TaskRow]]]:
+def _insert_unknown(
+    offered: list[TaskRow], facts: list[Facts], now: int
+) -> Script[tuple[list[TaskRow], list[TaskRow]]]:
     """Insert what is not known; returns what was inserted, and what must be tried with another hash.
 
     SQLite asks first and inserts the rest; PostgreSQL, where others insert as well, inserts first and asks about
     what was there. Either way each task is looked up once.
     """
-    known, colliding = yield from _compared("known_tasks", offered)
+    known: set[int] = set()
+    colliding: set[int] = set()
+    for same, other in (yield Call("known_tasks", (), offered, _identity)):
+        known.update(msgspec.json.decode(same))
+        colliding.update(msgspec.json.decode(other))
     unknown: list[TaskRow] = []
-    again: list[TaskRow] = []
-    last: TaskRow = (None,) * 4
+    again = [row for row in offered if row[SEQUENCE] in colliding] if colliding else []
+    settled = known | colliding
+    last: TaskRow = (-1, "", b"", "", 0, 0)
     for row in offered:
-        if row[SEQUENCE] in known:
+        if settled and row[SEQUENCE] in settled:
             continue
-        if row[SEQUENCE] in colliding:
-            again.append(row)
-        elif row[2] != last[2] or row[1] != last[1] or row[0] != last[0]:
+        if row[2] != last[2] or row[1] != last[1] or row[0] != last[0]:
             unknown.append(row)
             last = row
         elif row[3] != last[3]:
             again.append(row)
-    there = {row[0] for row in (yield Call("insert_tasks", (), unknown))}
-    if not there:
+    common = [list(column) for column in zip(*facts, strict=True)]
+    answer = yield Call("insert_tasks", (now, *common), unknown)
+    if not answer:
         return unknown, again
-    refused = [row for row in unknown if row[SEQUENCE] in there]
-    _, colliding = yield from _compared("compare_tasks", refused)
+    numbers = set(answer[0][0] or ())
+    refused = [row for row in unknown if row[SEQUENCE] not in numbers]
+    colliding = {row[0] for row in (yield Call("colliding_tasks", (), refused, _identity))}
     again += [row for row in refused if row[SEQUENCE] in colliding]
-    return [row for row in unknown if row[SEQUENCE] not in there], again
+    return [row for row in unknown if row[SEQUENCE] in numbers], again
 
 
-def _compared(statement: str, rows: list[TaskRow]) -> Script[tuple[set[int], set[int]]]:
-    """Tell which of these tasks are there, and where another URL has taken the place of one."""
-    known: set[int] = set()
-    colliding: set[int] = set()
-    for same, other in (yield Call(statement, (), [_identity(row) for row in rows])):
-        known.update(msgspec.json.decode(same))
-        colliding.update(msgspec.json.decode(other))
-    return known, colliding
+class _Needs(NamedTuple):
+    """What new tasks need of their queue."""
+
+    domains: set[str]
+    due_at: int
+    """When the first of them is due, `NEVER` where none is PENDING."""
 
 
-def _count(inserted: list[TaskRow], origins: list[Candidate], changes: CountChanges, wakes: Wakes) -> None:
-    numbers = Counter(
-        [(row[0], row[1], origin[4], row[4], row[5], row[10]) for row, origin in zip(inserted, origins, strict=True)]
-    )
-    for (crawl_id, key, domain, kind, state, due_at), number in numbers.items():
+def _counted(
+    inserted: list[TaskRow], origins: list[Candidate], facts: list[Facts], changes: CountChanges
+) -> dict[QueueKey, _Needs]:
+    """Count new tasks; tell what they need of their queues."""
+    numbers = Counter([(row[0], row[1], origin[4], row[5]) for row, origin in zip(inserted, origins, strict=True)])
+    needs: dict[QueueKey, _Needs] = {}
+    for (crawl_id, key, domain, place), number in numbers.items():
+        kind, state, _, _, due_at, _ = facts[place]
         changes.add((crawl_id, key, domain, kind), state, number)
-        if state == PENDING:
-            wakes.task_due((crawl_id, key), due_at)
+        due = due_at if state == PENDING else NEVER
+        before = needs.get((crawl_id, key))
+        needs[crawl_id, key] = (
+            _Needs({domain}, due) if before is None else _Needs(before.domains | {domain}, min(before.due_at, due))
+        )
+    return needs
 
 
-def _ensure_queues(offered: Offered, now: int, wakes: Wakes) -> Script[None]:
-    """Create the queues, gates and domains that are missing, in the order domains, gates, queues.
+def _tend_queues(needs: dict[QueueKey, _Needs], now: int, wakes: Wakes) -> Script[None]:
+    """Create the queues, gates and domains that are missing, and wake the queues that sleep.
 
     A queue knows the domain of its tasks: `''` before its first one, None where a client's key gathers
     several domains.
     """
-    wanted = {queue: {candidate[4] for candidate in group} for queue, group in offered.items()}
-    facts = yield Call("queue_domains", (), sorted(wanted))
-    missing = dict(wanted)
+    rows = [(*queue, _only(domains), due_at) for queue, (domains, due_at) in sorted(needs.items())]
+    missing: dict[QueueKey, set[str]] = {}
     unknown: set[str] = set()
-    for crawl_id, key, domain in facts:
-        domains = missing.pop((crawl_id, key))
-        if domain is None:
+    for crawl_id, key, is_there, domain in (yield Call("queues_to_tend", (), rows)):
+        domains, due_at = needs[crawl_id, key]
+        if not is_there:
+            missing[crawl_id, key] = domains
+        elif domains != {domain} and domain is not None:
+            wakes.name((crawl_id, key), _only(domains) if domain == "" else None)
+        if domains != {domain}:
             unknown |= domains
-        elif domains != {domain}:
-            unknown |= domains
-            wakes.name((crawl_id, key), next(iter(domains)) if domain == "" and len(domains) == 1 else None)
-    unknown.update(*missing.values())
+        if is_there and due_at < NEVER:
+            wakes.task_due((crawl_id, key), due_at)
     yield from ensure_gates(unknown, now)
     made = yield Call(
         "insert_queues",
         (now,),
-        [
-            (crawl_id, key, min(domains) if len(domains) == 1 else None, min(domains))
-            for (crawl_id, key), domains in sorted(missing.items())
-        ],
+        [(*queue, _only(domains), min(domains)) for queue, domains in sorted(missing.items())],
     )
     for queue in missing.keys() - {(row[0], row[1]) for row in made}:
         # Somebody else made it meanwhile, perhaps for another domain.
-        domains = missing[queue]
-        wakes.name(queue, min(domains) if len(domains) == 1 else None)
+        wakes.name(queue, _only(missing[queue]))
+        wakes.task_due(queue, needs[queue].due_at)
+
+
+def _only(domains: set[str]) -> str | None:
+    return next(iter(domains)) if len(domains) == 1 else None
 
 
 def ensure_gates(domains: set[str], now: int) -> Script[None]:

@@ -49,8 +49,10 @@ class CountChanges:
         for (crawl_id, _, _, kind), change in self._changes.items():
             total = crawls[crawl_id, "", "", kind]
             for number, difference in enumerate(change):
-                total[number] += difference
-        scopes = [item for group in (self._changes, crawls) for item in group.items() if any(item[1])]
+                if difference:
+                    total[number] += difference
+        # Sums first: what is in order already is sorted in no time.
+        scopes = [item for group in (crawls, self._changes) for item in group.items() if any(item[1])]
         return [(*scope, slot, *change) for scope, change in sorted(scopes)]
 
     def write_sums_only(self, slot: int) -> Script[None]:
