@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 from rich.table import Table
 
 from outrider.cli.bare_engine import BareEngine, bare_postgres, bare_sqlite, remove_sqlite
+from outrider.cli.running import run_to_its_end
 from outrider.demo.outlinks import Outlink, Outlinks
 from outrider.model.artifact import Fetch
 from outrider.model.errors import InvalidInput
@@ -81,7 +82,7 @@ def main(dsn: str | None, *, urls: int, queues: int, batch: int, as_json: bool) 
     if queues > urls:
         raise InvalidInput(f"{queues} queues need at least as many URLs, not {urls}")
     with bench_place(dsn) as (store_dsn, engine):
-        figures = asyncio.run(measure(store_dsn, engine, urls=urls, queues=queues, batch=batch, quiet=as_json))
+        figures = run_to_its_end(measure(store_dsn, engine, urls=urls, queues=queues, batch=batch, quiet=as_json))
     if as_json:
         print(msgspec.json.encode(figures).decode())
     else:
