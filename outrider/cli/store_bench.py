@@ -223,13 +223,18 @@ async def _insert_bare(
     seconds, rows = 0.0, 0
     sequence = count()
     now = int(time.time() * 1000)
-    for links in _batches(urls, queues, batch):
-        items = [Discovered(url=link.text) for link in links if link.new]
-        candidates = sorted(admit(items, CrawlRules()).candidates)
-        prepared = [_row(candidate, next(sequence), now) for candidate in candidates]
-        seconds += await bare.insert(prepared)
-        rows += len(prepared)
-        advance(len(prepared))
+    batches = _batches(urls, queues, batch)
+    # As many back to back as with `add`: a server catches up while nobody asks it for anything.
+    while group := list(islice(batches, ROUND)):
+        prepared = []
+        for links in group:
+            items = [Discovered(url=link.text) for link in links if link.new]
+            candidates = sorted(admit(items, CrawlRules()).candidates)
+            prepared.append([_row(candidate, next(sequence), now) for candidate in candidates])
+        for each in prepared:
+            seconds += await bare.insert(each)
+            rows += len(each)
+            advance(len(each))
     await bare.close()
     return seconds, rows
 

@@ -13,7 +13,7 @@ from warcio.archiveiterator import ArchiveIterator  # type: ignore[import-untype
 from outrider.demo.site import Site, SiteOptions
 from outrider.model.machines import TaskState
 from outrider.model.task import Kind
-from tests.crawler.crawling import Crawl, ServedSite, serving_site, wait_for
+from tests.crawler.crawling import Crawl, ServedSite, machine_is_overloaded, serving_site, wait_for
 
 CONCURRENCY = 32
 CRAWLING_AGAIN_S = 3.0
@@ -60,7 +60,7 @@ def check(tale: Tale) -> None:
     assert all(later > earlier for earlier, later in pairwise(ids))
     asked = tale.served.paths()
     assert asked.total() - len(asked) <= tale.kills * CONCURRENCY
-    assert max(tale.starts_s) <= CRAWLING_AGAIN_S
+    assert max(tale.starts_s) <= CRAWLING_AGAIN_S or machine_is_overloaded()
     assert tale.crawl.states() == {TaskState.COMPLETED: tale.site.options.pages}
     assert tale.crawl.states(Kind.ROBOTS) == {TaskState.COMPLETED: 1}
     check_runs(tale)

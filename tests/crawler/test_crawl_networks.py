@@ -31,9 +31,8 @@ def test_a_host_without_an_address_is_recorded_and_nothing_could_be_fetched(robo
     assert "dns: " in reason or "connect_timeout: " in reason, "the latter where no name server answers at all"
 
 
-@pytest.mark.parametrize("robots", ["--robots", "--no-robots"])
-def test_a_closed_port_is_recorded_and_nothing_could_be_fetched(robots: str, tmp_path: Path) -> None:
-    crawl, ended = crawled(tmp_path, f"http://127.0.0.1:{unused_port()}/", robots)
+def test_a_closed_port_is_recorded_and_nothing_could_be_fetched(tmp_path: Path) -> None:
+    crawl, ended = crawled(tmp_path, f"http://127.0.0.1:{unused_port()}/")
     assert ended.code == ExitCode.NOTHING_FETCHED, ended.errors
     [reason] = reasons(crawl)
     assert "connect: " in reason

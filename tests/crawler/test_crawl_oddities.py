@@ -1,10 +1,11 @@
 """Everything odd that a site can answer: each ends as it should, with its reason, and the crawl goes on."""
 
+import fcntl
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from outrider.cli.exits import ExitCode
@@ -13,6 +14,7 @@ from outrider.demo.site import ODDITIES, Site, SiteOptions
 from outrider.model.machines import TaskState
 from outrider.model.task import Kind
 from tests.crawler.crawling import Crawl, Ended, ServedSite, serving_site
+from tests.servers import RunFolder
 
 PAGES = 40
 COMPLETED, FAILED = TaskState.COMPLETED, TaskState.FAILED
@@ -73,17 +75,15 @@ FATES: dict[str, tuple[TaskState, int, str]] = {
 class Tour:
     """A whole crawl of a site with all its oddities."""
 
-    def __init__(self, crawl: Crawl, served: ServedSite, ended: Ended) -> None:
-        self.crawl = crawl
+    def __init__(self, folder: Path, ended: Ended) -> None:
+        self.crawl = crawl = Crawl(folder)
         self.ended = ended
-        self.asked = served.paths()
+        self.asked = ServedSite("http://127.0.0.1:0", folder).paths()
         self.fates = crawl.fates()
         self.lines = dict(zip(crawl.paths(), crawl.lines(), strict=True))
 
 
-@pytest.fixture(scope="module")
-def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tour]:
-    folder = tmp_path_factory.mktemp("tour")
+def make_tour(folder: Path) -> Ended:
     with serving_site(folder, "--pages", PAGES, "--slow", 0.1) as served:
         crawl = Crawl(
             folder,
@@ -93,7 +93,20 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tour]:
             "--exclude", r"/calendar/(19|20[01])", "--exclude", r"/calendar/\d+/\d+/", "--exclude", r"/links/\d",
             retry_base_ms=20, backoff_base_ms=50, backoff_jitter=0,
         )  # fmt: skip
-        yield Tour(crawl, served, crawl.run())
+        return crawl.run()
+
+
+@pytest.fixture(scope="module")
+def tour(run_folder: RunFolder) -> Tour:
+    """One crawl for all tests of the run, made by whichever pytest-xdist worker comes first."""
+    folder = run_folder.path / "crawls" / "tour"
+    folder.mkdir(parents=True, exist_ok=True)
+    report = folder / "ended.json"
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not report.exists():
+            report.write_bytes(msgspec.json.encode(make_tour(folder)))
+    return Tour(folder, msgspec.json.decode(report.read_bytes(), type=Ended))
 
 
 def test_the_crawl_goes_on_to_its_end_and_finds_every_page(tour: Tour) -> None:

@@ -1,7 +1,7 @@
 """Which addresses are followed, and what is counted of the others."""
 
-import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -169,23 +169,19 @@ def test_sitemaps_are_left_where_they_are_not_wanted() -> None:
 # ----------------------------------------------------------------------- threads
 
 
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    """Have threads interrupt one another as often as can be."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
+class HesitantCounter(Counter[str]):
+    """Lets another thread go first between the reading of a number and the writing of the next."""
+
+    def __getitem__(self, key: str) -> int:
+        number = super().__getitem__(key)
+        time.sleep(0.001)
+        return number
 
 
-@pytest.mark.usefixtures("hasty_threads")
 def test_long_pages_that_are_judged_side_by_side_are_counted_exactly() -> None:
     ours = links()
-    markup = "".join(
-        f'<a href="https://other.example/{number}">x</a><a href="/p?q={number}">x</a>' for number in range(1_500)
-    )
-    page = read_page(markup.encode(), url=HOME)
+    ours._progress.skipped = HesitantCounter()
+    page = read_page("".join(f'<a href="https://b.example/{n}">x</a>' for n in range(20)).encode(), url=HOME)
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda _: ours.of_page(page, lease(), nofollow=False), range(4)))
-    assert [len(each) for each in found] == [1_000] * 4, "the limit on the queries of one path"
-    assert skipped(ours) == {"out of scope": 6_000, "trap_query_variants": 2_000}
+        list(threads.map(lambda _: ours.of_page(page, lease(), nofollow=False), range(4)))
+    assert skipped(ours) == {"out of scope": 80}
