@@ -210,6 +210,8 @@ class Execution:
                 run_id=self._run.id if self._run else None,
             )
             await self._work(stop, on_snapshot)
+        # A process that was killed a moment ago held nothing that had to be waited for, but left its run open.
+        await self._frontier.tidy()
         on_snapshot(await self.snapshot())
         return await self._settled_ending(stop)
 

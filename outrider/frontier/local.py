@@ -74,8 +74,9 @@ class LocalFrontier:
         until = time.monotonic() + wait_s
         turn = self._turns[request.crawl]
         try:
-            await asyncio.wait_for(turn.acquire(), wait_s)
-        except TimeoutError:  # there is no time to wait, or others have waited for longer: one look is all
+            async with asyncio.timeout(wait_s):
+                await turn.acquire()
+        except TimeoutError:  # others have waited for longer: one look is all there is time for
             return await self._ask(request)
         try:
             while True:

@@ -9,6 +9,7 @@ from tests.crawler.crawling import Crawl, Seen, machine_is_overloaded, serving_s
 DOMAINS = 20
 DELAY_S = 0.5
 TOLERANCE_S = 0.02
+MILLISECOND_S = 0.001
 LATE_S = 0.1
 """How much later than it may a request may come, while there is work."""
 
@@ -23,6 +24,12 @@ def by_domain(requests: list[Seen]) -> dict[str, list[float]]:
 def gaps_of(requests: list[Seen]) -> list[float]:
     """All gaps between two requests that follow one another on the same domain."""
     return [later - earlier for times in by_domain(requests).values() for earlier, later in pairwise(times)]
+
+
+def gaps_sent(crawl: Crawl) -> list[float]:
+    """The same gaps by the crawler's own account, which knows nothing of what was under way when it was killed."""
+    rows = crawl.query("SELECT domain, fetched_at / 1000.0 FROM crawl_log WHERE fetched_at > 0")
+    return gaps_of([Seen(at_s, domain, "") for domain, at_s in rows])
 
 
 def test_twenty_domains_each_see_their_delay_across_a_kill_and_none_waits_longer_than_it_must(tmp_path: Path) -> None:
@@ -47,9 +54,9 @@ def test_twenty_domains_each_see_their_delay_across_a_kill_and_none_waits_longer
     asked = {request.path for request in requests}
     assert {"/robots.txt", "/sitemap.xml", "/odd/redirect/301"} <= asked, "every kind of request was there"
     assert len(by_domain(requests)) == DOMAINS
-    # A request that the site took late makes the next gap shorter than it was.
-    tolerance_s = 5 * TOLERANCE_S if machine_is_overloaded() else TOLERANCE_S
-    assert min(gaps_of(requests)) >= DELAY_S - tolerance_s
+    assert min(gaps_sent(crawl)) >= DELAY_S - MILLISECOND_S
+    # A request that a busy site takes late makes the next gap shorter than it was.
+    assert min(gaps_of(requests)) >= DELAY_S - TOLERANCE_S or machine_is_overloaded()
     # The demo site answers at once, so that a response takes no time to speak of.
     busy = gaps_of(requests[:at_kill]) + gaps_of(requests[at_kill:])
     late = [gap for gap in busy if gap > DELAY_S + LATE_S]
@@ -63,4 +70,6 @@ def test_the_delay_that_robots_txt_asks_for_is_kept_where_it_is_longer(tmp_path:
         wait_for(lambda: served.count() >= 6)
         running.kill()
         gaps = gaps_of(served.requests())
-    assert min(gaps[1:]) >= 0.4 - TOLERANCE_S, "the first follows robots.txt itself"
+    # The first is the one behind robots.txt itself.
+    assert min(gaps_sent(crawl)[1:]) >= 0.4 - MILLISECOND_S
+    assert min(gaps[1:]) >= 0.4 - TOLERANCE_S or machine_is_overloaded()

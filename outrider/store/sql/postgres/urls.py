@@ -486,10 +486,11 @@ CATALOGUE: Catalogue = {
     "artifacts_of_url": Sql(f"""
         SELECT {ARTIFACT} FROM crawl_log
          WHERE url_hash = $2 AND crawl = $1 AND url = $3 ORDER BY artifact_id DESC LIMIT $4"""),
-    # Whoever reports has locked its leases before it takes a number, so that it is among the writers by then.
+    # Whoever reports has locked its leases before it takes a number, so that it is among the writers by then. The upper
+    # end of a snapshot would leave out the newest writer, hence a number of our own, taken after the sequence was read.
     "artifact_horizon": Sql("""
         SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('crawl_log', 'artifact_id')), 0),
-               pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+               pg_current_xact_id()::text::bigint,
                pg_snapshot_xmin(pg_current_snapshot())::text::bigint"""),
     "holder": Sql("""
         SELECT worker, granted_at, last_heartbeat, expires_at FROM leases
