@@ -53,6 +53,11 @@ _ALIASES: Final = {
     "unicodefeff": "utf-16-le", "unicodefffe": "utf-16-be", "x-user-defined": "cp1252",
 }
 # fmt: on
+_LATIN: Final = frozenset(
+    "cp1250 cp1254 cp1257 cp1258 mac-roman iso8859-2 iso8859-3 iso8859-4 iso8859-10 iso8859-13 iso8859-14 iso8859-15 "
+    "iso8859-16".split()
+)  # fmt: skip
+"""They differ from windows-1252 in a few letters, too little for a guess; it is what browsers take."""
 
 
 def decode(body: bytes, declared: str | None = None) -> tuple[str, str]:
@@ -131,4 +136,5 @@ def _guess(sample: bytes) -> str | None:
     from charset_normalizer import from_bytes
 
     best = from_bytes(sample, preemptive_behaviour=False).best()
-    return None if best is None else codec_of(best.encoding)
+    codec = None if best is None else codec_of(best.encoding)
+    return _FALLBACK if codec in _LATIN else codec

@@ -77,6 +77,11 @@ def test_a_charset_that_nobody_declares_is_guessed(text: str, codec: str) -> Non
     assert decode(text.encode(codec)) == (text, codec)
 
 
+def test_a_guess_does_not_tell_latin_charsets_apart() -> None:
+    text = "<title>Café Müller – “naïve” prices in €</title>"
+    assert decode(text.encode("cp1252")) == (text, "cp1252")
+
+
 def test_windows_1252_is_the_last_resort() -> None:
     text, charset = decode(bytes(range(256)) * 4)
     assert charset == "cp1252"
