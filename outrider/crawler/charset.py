@@ -52,12 +52,12 @@ _ALIASES: Final = {
     "koi": "koi8-r", "koi8": "koi8-r", "koi8-ru": "koi8-u", "unicode": "utf-16-le", "ucs-2": "utf-16-le",
     "unicodefeff": "utf-16-le", "unicodefffe": "utf-16-be", "x-user-defined": "cp1252",
 }
-# fmt: on
-_LATIN: Final = frozenset(
-    "cp1250 cp1254 cp1257 cp1258 mac-roman iso8859-2 iso8859-3 iso8859-4 iso8859-10 iso8859-13 iso8859-14 iso8859-15 "
-    "iso8859-16".split()
-)  # fmt: skip
+_LATIN: Final = frozenset({
+    "cp1250", "cp1254", "cp1257", "cp1258", "mac-roman", "iso8859-2", "iso8859-3", "iso8859-4", "iso8859-10",
+    "iso8859-13", "iso8859-14", "iso8859-15", "iso8859-16",
+})
 """They differ from windows-1252 in a few letters, too little for a guess; it is what browsers take."""
+# fmt: on
 
 
 def decode(body: bytes, declared: str | None = None) -> tuple[str, str]:
