@@ -33,7 +33,7 @@ from outrider.crawler.visit import Visitor
 from outrider.crawler.worker import Worker
 from outrider.frontier.local import LocalFrontier
 from outrider.frontier.presence import Presence
-from outrider.model.errors import InvalidTransition, OutriderError, StoreUnavailable, UnknownCrawl
+from outrider.model.errors import InvalidInput, InvalidTransition, OutriderError, StoreUnavailable, UnknownCrawl
 from outrider.model.job import Run, RunKind, RunStatus
 from outrider.model.lease import LeaseGrant, NoWork
 from outrider.model.settings import Settings
@@ -49,6 +49,8 @@ RUNS_LOOKED_AT: Final = 100
 SNAPSHOT_S: Final = 0.5
 GRACE_S: Final = 5.0
 """How long visits may go on after a stop, where the time-out of a fetch is not shorter."""
+MOST_WAITING: Final = 1_000
+"""Where more queues wait, the lower bound for all of them has to do."""
 TROUBLE_MS: Final = 2_000
 """A domain that waits longer than this beyond its delay is shown as in trouble."""
 RUN_STATUS: Final = {
@@ -94,6 +96,8 @@ class Execution:
         self._began = time.monotonic()
         self._before = Counts()
         self._ending: CrawlEnding | None = None
+        self._typed_seeds: tuple[str, ...] = plan.seeds
+        """With those of earlier executions, whose pages may be left."""
         self.was_finished = False
         """There was nothing left to do from the start."""
 
@@ -124,6 +128,7 @@ class Execution:
         """Create the crawl or find it, with the limits of this plan; what they let in is promoted."""
         urls, plan = self._stores.urls, self.plan
         if plan.fresh:
+            await self._check_alone()
             with suppress(UnknownCrawl):
                 await urls.delete_crawl(plan.crawl)
         limits = CrawlLimits(
@@ -141,6 +146,9 @@ class Execution:
         for field in ("store", "proxy", "seeds"):
             kept.pop(field)
         kept |= {"worker": self._presence.worker, "seeds": list(plan.seeds[:100])}
+        for run in await self._stores.control.list_runs(plan.crawl, limit=100):
+            typed = run.settings.get("seeds")
+            self._typed_seeds += tuple(map(str, typed)) if isinstance(typed, list) else ()
         self._run = await self._stores.control.open_run(plan.crawl, RunKind.CRAWL, settings=kept)
         self._before = await self._pages()
 
@@ -198,6 +206,8 @@ class Execution:
                 agent=product_token(plan.user_agent),
                 archive=self._archive(stack),
                 obeys_robots=plan.robots,
+                narrows=True,
+                max_depth=plan.max_depth,
                 delay_s=plan.delay,
             )
             self._worker = Worker(
@@ -250,29 +260,43 @@ class Execution:
         return self._ending
 
     async def _is_over(self, grant: LeaseGrant) -> bool:
+        now, max_wait_ms = int(time.time() * 1000), round(self.plan.max_wait * 1000)
         outlook = await self._frontier.outlook(self.plan.crawl)
-        max_wait_ms = round(self.plan.max_wait * 1000)
-        self._ending = ending_of(grant, outlook, now=int(time.time() * 1000), max_wait_ms=max_wait_ms)
+        if outlook.next_ready_at is not None and outlook.next_ready_at > now:
+            outlook = msgspec.structs.replace(outlook, next_ready_at=await self._opening_at(outlook.next_ready_at))
+        self._ending = ending_of(grant, outlook, now=now, max_wait_ms=max_wait_ms)
         return self._ending is not None
 
+    async def _opening_at(self, earliest: int) -> int:
+        """Tell when something can be ready at the earliest, where all queues have to wait: gates may say more of it."""
+        waiting = await self._stores.urls.waiting_queues(self.plan.crawl, after=earliest - 1, limit=MOST_WAITING)
+        if not waiting or len(waiting) == MOST_WAITING:
+            return earliest
+        return min(max(queue.ready_at, queue.backoff_until, queue.blocked_until) for queue in waiting)
+
+    async def _check_alone(self) -> None:
+        """Refuse to begin anew under the feet of another process, which would go on with what it knows."""
+        living = self._presence.living()
+        for run in await self._stores.control.list_runs(self.plan.crawl, limit=100) if living else ():
+            if run.status is RunStatus.RUNNING and run.settings.get("worker") in living:
+                raise InvalidInput(f"--fresh: another process is at work on crawl {self.plan.crawl}; stop it first")
+
     async def _add_seeds(self, seeds: Iterable[Discovered], stop: asyncio.Event) -> Scope:
-        """Add the seeds batch by batch, and make the crawl's scope of them."""
+        """Add the seeds batch by batch, and make the crawl's scope of them and of those of earlier executions."""
         plan, urls = self.plan, self._stores.urls
         scope = scope_of((), plan.scope, include=plan.include, exclude=plan.exclude)
         rest = iter(seeds)
         while batch := list(islice(rest, SEEDS_AT_ONCE)):
             if plan.scope is not ScopeRule.ANY:
-                scope = scope.with_seeds(seed.url for seed in batch)
+                await urls.widen_scope(plan.crawl, [seed.url for seed in batch])
             await urls.add(plan.crawl, batch)
             if stop.is_set():
                 break
-        for root in await urls.scope_roots(plan.crawl):
-            scope = scope.extended(root)
-        return scope
+        return scope.with_seeds(await urls.scope_roots(plan.crawl))
 
     def _fetcher(self) -> Fetcher:
         plan = self.plan
-        typed = (_host_of(seed) for seed in plan.seeds)
+        typed = (_host_of(seed) for seed in self._typed_seeds)
         limits = FetchLimits(
             connect_s=min(10.0, plan.timeout),
             first_byte_s=min(20.0, plan.timeout),
@@ -333,7 +357,7 @@ class Execution:
                 DomainTrouble(
                     domain=queue.domain or queue.key,
                     reason=self._reason_of(queue.domain or queue.key, queue.blocked_until > now),
-                    until=queue.ready_at,
+                    until=max(queue.ready_at, queue.backoff_until, queue.blocked_until),
                     waiting=queue.pending,
                 )
                 for queue in waiting

@@ -15,12 +15,13 @@ from outrider.crawler.sitemap import Sitemap
 from outrider.model.lease import Lease
 from outrider.model.task import MAX_METADATA_BYTES, CrawlRules, Discovered, DiscoveryType, Kind
 from outrider.model.url import Location, UrlRefused, locate
-from outrider.policy.discovery import LinkKind, priority_of
+from outrider.policy.discovery import priority_of
 from outrider.policy.scope import Scope
 from outrider.policy.traps import QueryVariants, Trap, trap_in
 
 MAX_HOPS: Final = 5
 SITEMAP_DEPTH: Final = 1
+MAX_SITEMAP_LEVELS: Final = 3
 SITEMAP_PRIORITY: Final = 2_000
 """A sitemap is read before the pages of its site, all of which have at most 1,000."""
 REMEMBERED: Final = 50_000
@@ -75,7 +76,7 @@ class Links:
                 continue
             location = self._admitted(link.url)
             if location is not None:
-                found.append(_discovered_link(location, link, lease.depth if _is_same_page(link) else depth))
+                found.append(_discovered_link(location, link, depth))
         if page.links_dropped:
             self._skip("too many links", page.links_dropped)
         return found
@@ -95,9 +96,9 @@ class Links:
             if location is not None
         ]
 
-    def of_sitemap(self, sitemap: Sitemap, now_ms: int) -> list[Discovered]:
+    def of_sitemap(self, sitemap: Sitemap, now_ms: int, *, level: int = 0) -> list[Discovered]:
         """Choose the entries of a sitemap to follow, and the sitemaps that it names."""
-        found = self.of_sitemaps(sitemap.sitemaps)
+        found = self.of_sitemaps(sitemap.sitemaps, level + 1)
         for entry in sitemap.entries:
             location = self._admitted(entry.url)
             if location is None:
@@ -116,9 +117,15 @@ class Links:
             )
         return found
 
-    def of_sitemaps(self, urls: Sequence[str]) -> list[Discovered]:
-        """Choose sitemaps to read. A site may keep them elsewhere, so that the scope says nothing about them."""
-        if not self._sitemaps:
+    def of_sitemaps(self, urls: Sequence[str], level: int = 0) -> list[Discovered]:
+        """Choose sitemaps to read. A site may keep them elsewhere, so that of the scope only `exclude` counts.
+
+        Sitemaps may name sitemaps, but not without end: their level is kept as their depth.
+        """
+        if not self._sitemaps or not urls:
+            return []
+        if level > MAX_SITEMAP_LEVELS:
+            self._skip("nested sitemaps", len(urls))
             return []
         found = []
         for url in urls:
@@ -127,10 +134,14 @@ class Links:
             location = self._located(url)
             if location is None:
                 self.known.update([url])  # every page of the site leads here again: it is refused once
+            elif self.scope.excluded(location.url) is not None:
+                self.known.update([url])
+                self._skip("excluded by --exclude")
             elif location.url not in self.known:
                 found.append(
                     Discovered(
                         url=location.url,
+                        depth=level,
                         kind=Kind.SITEMAP,
                         priority=SITEMAP_PRIORITY,
                         discovery_type=DiscoveryType.SITEMAP,
@@ -220,11 +231,6 @@ def redirects_to(lease: Lease) -> tuple[str, ...]:
 def is_from_seed(lease: Lease) -> bool:
     """Tell whether a task is a seed, or what a seed redirects to."""
     return lease.discovery_type is DiscoveryType.SEED or bool((lease.metadata or {}).get("seed"))
-
-
-def _is_same_page(link: Link) -> bool:
-    """Tell whether a link is only another address of its page."""
-    return link.kind in (LinkKind.CANONICAL, LinkKind.REFRESH)
 
 
 def _discovered_link(location: Location, link: Link, depth: int) -> Discovered:

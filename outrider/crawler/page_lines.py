@@ -1,7 +1,7 @@
 """The crawl's results as JSON lines: one object per page, in the order of the store's ids.
 
-The file itself says how far it goes: whoever opens it cuts off what a kill left half written and goes on after the
-last whole line. So nothing has to be kept in step with it.
+The file itself says how far it goes: whoever appends to it first cuts off what a kill left half written and goes on
+after the last whole line. So nothing has to be kept in step with it.
 """
 
 import mmap
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Final, Self
 
 import msgspec
 
@@ -23,8 +23,18 @@ from outrider.model.errors import InvalidInput, StoreNotOurs, shown
 
 STANDARD_OUTPUT = "-"
 
-_FIRST_KEY = b'{"id":'
-_TORN_FIRST_LINE = re.compile(rb'\{"id":\d')
+OLD: Final = ".old"
+"""What the name of a file ends with that was set aside."""
+
+_BEGINNING_OF_A_LINE: Final = (
+    (b'{"id":', re.compile(rb"\d*")),
+    (b',"url":"', re.compile(rb'(?:[^"\\]|\\.)*\\?', re.DOTALL)),
+    (b'","status":', re.compile(rb"\d*")),
+    (b',"depth":', re.compile(rb".*", re.DOTALL)),
+)
+"""The first keys and the form of their values."""
+_ENOUGH: Final = 100_000
+"""Bytes of a torn first line that are looked at: more than these keys ever take."""
 
 
 class PageLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +64,12 @@ class PageLine(msgspec.Struct, frozen=True, kw_only=True):
 class _Head(msgspec.Struct, frozen=True):
     """What has to be in a line for it to be one of ours."""
 
-    id: int
-    url: str = ""
+    id: Annotated[int, msgspec.Meta(ge=1)]
+    url: str
+    status: int
 
 
-_BEGINNING = _Head(0)
+_BEGINNING = _Head(0, "", 0)
 
 
 class PageLines:
@@ -68,8 +79,10 @@ class PageLines:
     at 0 there.
     """
 
-    def __init__(self, file: "LockedFile | _Stream", last: _Head) -> None:
+    def __init__(self, file: "LockedFile | _Stream", last: _Head, whole: int = 0) -> None:
         self._file = file
+        self._whole = whole
+        """Where the last whole line ends; what lies beyond stays until there is something to write."""
         self._encoder = msgspec.json.Encoder()
         self.last_id = last.id
         """The id of the last line in the file, 0 where there is none."""
@@ -92,12 +105,10 @@ class PageLines:
             return None
         try:
             whole, last = _last_line(file)
-            if whole < file.size:
-                file.cut(whole)
         except BaseException:
             file.close()
             raise
-        return cls(file, last)
+        return cls(file, last, whole)
 
     def append(self, lines: Sequence[PageLine]) -> int:
         """Write the lines whose ids come after `last_id` and return how many those were.
@@ -116,9 +127,23 @@ class PageLines:
             data = self._encoder.encode_lines(fresh)
         except UnicodeEncodeError:  # halves of surrogate pairs, which headers in no known encoding bring along
             data = self._encoder.encode_lines([_encodable(line) for line in fresh])
-        self._file.append(data)
+        if isinstance(self._file, LockedFile):
+            if self._whole < self._file.size:
+                self._file.cut(self._whole)
+            self._file.append(data)
+            self._whole = self._file.size
+        else:
+            self._file.append(data)
         self.last_id, self.last_url = fresh[-1].id, fresh[-1].url
         return len(fresh)
+
+    def set_aside(self) -> None:
+        """Rename the file to one with `.old` at its end, in the place of an older such one, and let go of it."""
+        if isinstance(self._file, LockedFile):
+            path = self._file.path
+            with told(path):
+                path.replace(path.with_name(path.name + OLD))
+        self.close()
 
     def close(self) -> None:
         """Make the file outlast a loss of power and let others have it; closing again does nothing."""
@@ -192,14 +217,26 @@ def _check_ours(path: Path, text: mmap.mmap) -> None:
             msgspec.json.decode(text[:end], type=_Head)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _not_ours(path, text[:end]) from error
-    elif not (_FIRST_KEY.startswith(text[: len(_FIRST_KEY)]) or _TORN_FIRST_LINE.match(text)):
+    elif not _begins_a_line(text[:_ENOUGH]):
         raise _not_ours(path, text[:1000])
+
+
+def _begins_a_line(text: bytes) -> bool:
+    """Tell whether a line of ours could go on from this."""
+    for key, value in _BEGINNING_OF_A_LINE:
+        if key.startswith(text):
+            return True
+        form = value.match(text, len(key))
+        if not text.startswith(key) or form is None:
+            return False
+        text = text[form.end() :]
+    return True
 
 
 def _not_ours(path: Path, line: bytes) -> StoreNotOurs:
     return StoreNotOurs(
-        f"{path} was not written by a crawl: it has a line that is not a JSON object with a whole number as id, "
-        f"{shown(line)}; name another file"
+        f"{path} was not written by a crawl: it has a line that is not a JSON object with the id, url and status of "
+        f"a page, {shown(line)}; name another file"
     )
 
 

@@ -1,7 +1,8 @@
 """The tail of a crawl: its completed pages, copied from the store to a file of JSON lines as they come.
 
 The store is the truth and the file follows it, so that a kill between the two loses no line and doubles none.
-Of several processes on one crawl, whichever has the file copies the pages of all.
+Of several processes on one crawl, whichever has the file copies the pages of all. The log outlives a crawl that is
+deleted: what was reported before the crawl was created is not of this crawl, but of an older one with its name.
 """
 
 import asyncio
@@ -32,31 +33,40 @@ class PageTail:
         self._path = path
         self._lines: PageLines | None = None
         self._position = 0
+        self._created_at = 0
         self._earlier: ArtifactHorizon | None = None
         self._settled = 0
         """Up to here no artifact can turn up any more that is not there yet."""
 
     async def open(self) -> None:
         """Take the file where nobody has it, and find the place to go on from."""
+        self._created_at = (await self._urls.get_crawl(self._crawl)).created_at
         lines = await asyncio.to_thread(PageLines.try_open, self._path)
+        if lines is not None and lines.last_id and await self._is_older_than_the_crawl(lines):
+            await asyncio.to_thread(lines.set_aside)
+            logger.info("%s has the pages from before the crawl was begun anew: set aside", self._path)
+            lines = await asyncio.to_thread(PageLines.try_open, self._path)
         if lines is None:
             return
         if self._path == STANDARD_OUTPUT:
             self._position = (await self._urls.artifact_horizon()).last_id
         else:
             self._position = lines.last_id
-            if lines.last_id:
-                await self._check_same_crawl(lines)
         self._lines = lines
 
-    async def _check_same_crawl(self, lines: PageLines) -> None:
-        found = await self._urls.artifacts(self._crawl, after_id=lines.last_id - 1, limit=1)
-        if not found or (found[0].artifact_id, found[0].url) != (lines.last_id, lines.last_url):
-            lines.close()
+    async def _is_older_than_the_crawl(self, lines: PageLines) -> bool:
+        """Tell whether the file is that of a crawl of the same name that was deleted since."""
+        try:
+            found = await self._urls.artifacts(self._crawl, after_id=lines.last_id - 1, limit=1)
+            if found and (found[0].artifact_id, found[0].url) == (lines.last_id, lines.last_url):
+                return found[0].reported_at < self._created_at
             raise StoreNotOurs(
                 f"{self._path} has the pages of another crawl: its last line is not in this store; "
                 "name another file, or move that one away"
             )
+        except BaseException:
+            lines.close()
+            raise
 
     async def follow(self) -> None:
         """Copy what comes until cancelled."""
@@ -77,9 +87,13 @@ class PageTail:
         while self._position < self._settled:
             artifacts = await self._urls.artifacts(self._crawl, after_id=self._position, limit=AT_ONCE)
             settled = [artifact for artifact in artifacts if artifact.artifact_id <= self._settled]
-            self._lines.append([_line(artifact) for artifact in settled if _is_page(artifact)])
+            self._lines.append([_line(artifact) for artifact in settled if self._belongs(artifact)])
             whole = len(settled) == AT_ONCE
             self._position = settled[-1].artifact_id if whole else self._settled
+
+    def _belongs(self, artifact: Artifact) -> bool:
+        is_page = artifact.kind is Kind.PAGE and artifact.outcome == Outcome.DONE
+        return is_page and artifact.reported_at >= self._created_at
 
     async def _settle(self) -> None:
         horizon = await self._urls.artifact_horizon()
@@ -120,10 +134,6 @@ class PageTail:
         if self._lines is not None:
             self._lines.close()
             self._lines = None
-
-
-def _is_page(artifact: Artifact) -> bool:
-    return artifact.kind is Kind.PAGE and artifact.outcome == Outcome.DONE
 
 
 def split_location(location: str | None) -> tuple[str | None, int | None]:

@@ -63,6 +63,8 @@ class Visitor:
         agent: str,
         archive: WarcWriter | None = None,
         obeys_robots: bool = True,
+        narrows: bool = False,
+        max_depth: int | None = None,
         delay_s: float = 0.0,
     ) -> None:
         self._frontier = frontier
@@ -73,6 +75,9 @@ class Visitor:
         """The product token by which robots.txt calls this crawler."""
         self._archive = archive
         self._obeys_robots = obeys_robots
+        self._narrows = narrows
+        """Refuse pages that are out of scope or too deep by now, though they were let in before."""
+        self._max_depth = max_depth if narrows else None
         self._delay_s = delay_s
         self._rules = RobotsCache()
         self._failures_in_row: Counter[str] = Counter()
@@ -83,12 +88,15 @@ class Visitor:
         """Fetch what a lease is for; `asked_at` is when the worker asked for it, on the monotonic clock."""
         if lease.kind is Kind.ROBOTS:
             return await self._visit_robots(lease, asked_at)
+        unwanted = await self._unwanted_because(lease)
+        if unwanted is not None:
+            self._progress.failures["no longer wanted"] += 1
+            return Report(token=lease.token, outcome=Outcome.REFUSED, reason=unwanted, sent_after_ms=None)
         rules = await self._rules_of(lease)
         refused = None if rules is None else self._refused_by(rules, lease)
         if refused is not None:
             self._progress.failures["robots"] += 1
             return Report(token=lease.token, outcome=Outcome.REFUSED, reason=refused, sent_after_ms=None)
-        await self._catch_up_with_scope(lease)
         try:
             request = Request(url=lease.url, etag=lease.etag, last_modified=lease.last_modified)
             response = await self._fetcher.fetch(request)
@@ -232,11 +240,20 @@ class Visitor:
             self._links.scope = self._links.scope.extended(found.url)
         return Outcome.DONE, None, [found]
 
-    async def _catch_up_with_scope(self, lease: Lease) -> None:
-        """Learn by what other processes have widened the scope: one of them let in a page that is not in ours."""
-        if self._links.scope.judge(Location(lease.url, lease.domain, lease.domain)) is not None:
-            for root in await self._frontier.scope_roots(lease.crawl):
-                self._links.scope = self._links.scope.extended(root)
+    async def _unwanted_because(self, lease: Lease) -> str | None:
+        """Tell why a page is not to be fetched after all: the plan may have been narrowed since it was found.
+
+        What is not in our scope may be in that of another process, which has widened it: then we learn of it.
+        """
+        if lease.kind is not Kind.PAGE:
+            return None
+        if self._max_depth is not None and lease.depth > self._max_depth:
+            return f"depth {lease.depth} is beyond --max-depth {self._max_depth}"
+        location = Location(lease.url, lease.domain, lease.domain)
+        if self._links.scope.judge(location) is None:
+            return None
+        self._links.scope = self._links.scope.with_seeds(await self._frontier.scope_roots(lease.crawl))
+        return self._links.scope.judge(location) if self._narrows and not is_from_seed(lease) else None
 
     # ------------------------------------------------------------------- bodies
 
@@ -253,7 +270,9 @@ class Visitor:
         if lease.kind is Kind.SITEMAP:
             if response.status >= 400:
                 return None, []
-            return None, self._links.of_sitemap(read_sitemap(body, url=lease.url), response.fetched_at)
+            return None, self._links.of_sitemap(
+                read_sitemap(body, url=lease.url), response.fetched_at, level=lease.depth
+            )
         if is_feed(content_type, body):
             return None, self._links.of_feed(read_feed(body, url=lease.url), lease)
         if not is_html(content_type, body):

@@ -36,8 +36,15 @@ class Presence:
 
     def dead(self) -> list[str]:
         """Name the workers whose processes are gone; `forget` them when their leases are returned."""
+        return [name for name in self._others() if not self._is_held(name)]
+
+    def living(self) -> list[str]:
+        """Name the workers of other processes that live."""
+        return [name for name in self._others() if self._is_held(name)]
+
+    def _others(self) -> list[str]:
         names = (path.name.removesuffix(SUFFIX) for path in self._folder.glob(f"*{SUFFIX}"))
-        return sorted(name for name in names if name != self.worker and not self._is_held(name))
+        return sorted(name for name in names if name != self.worker)
 
     def _is_held(self, worker: str) -> bool:
         try:

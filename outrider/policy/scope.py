@@ -56,6 +56,13 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return reason if reason is not None else self._filtered(url)
 
+    def excluded(self, url: str) -> str | None:
+        """Tell which pattern excludes a URL, whatever else the scope says."""
+        for pattern in self.exclude:
+            if _compiled(pattern, "exclude").search(url):
+                return f"excluded by --exclude {pattern!r}"
+        return None
+
     def with_seeds(self, urls: Iterable[str]) -> Self:
         """Widen the scope by more seeds, or raise `UrlRefused`."""
         more = scope_of(urls, self.rule)
@@ -101,9 +108,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
                 return None
 
     def _filtered(self, url: str) -> str | None:
-        for pattern in self.exclude:
-            if _compiled(pattern, "exclude").search(url):
-                return f"excluded by --exclude {pattern!r}"
+        if (reason := self.excluded(url)) is not None:
+            return reason
         if self.include and not any(_compiled(pattern, "include").search(url) for pattern in self.include):
             return "not matched by --include"
         return None

@@ -138,6 +138,47 @@ def test_fresh_begins_anew_and_adds_to_the_output(tmp_path: Path) -> None:
     assert ids == sorted(ids)
 
 
+def test_fresh_is_refused_while_another_process_is_at_work(tmp_path: Path) -> None:
+    with serving_site(tmp_path, "--pages", 300, "--no-oddities") as served:
+        crawl = Crawl(tmp_path, served.url(), "--delay", 0.05)
+        running = crawl.start()
+        wait_for(lambda: served.count() > 2)
+        ended = crawl.run("--fresh")
+        assert ended.code == ExitCode.REFUSED
+        assert "another process is at work" in ended.errors
+        running.send(signal.SIGINT)
+        assert running.end().code == ExitCode.STOPPED
+        assert crawl.run("--fresh", "--max-pages", 3).code == ExitCode.LIMIT
+
+
+def test_other_seeds_in_the_same_folder_leave_nothing_of_the_first_behind(tmp_path: Path) -> None:
+    hosts = ("--host", "127.0.0.1", "--host", "127.0.0.2")
+    with serving_site(tmp_path, *hosts, "--pages", 40, "--links", 2, "--no-oddities") as served:
+        first, second = (Crawl(tmp_path, served.url("/", host), *FAST) for host in hosts[1::2])
+        assert first.run("--max-pages", 5).code == ExitCode.LIMIT
+        assert second.run().code == ExitCode.OK
+        assert first.run().code == ExitCode.OK
+    urls = [line["url"] for line in first.lines()]
+    assert len(urls) == len(set(urls)) == 80
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "reason"), [(("--max-depth", 0), "beyond --max-depth 0"), (("--exclude", "[02468]$"), "--exclude")]
+)
+def test_a_plan_that_is_narrowed_holds_for_what_was_found_before(
+    narrowed: tuple[str | int, ...], reason: str, tmp_path: Path
+) -> None:
+    with serving_site(tmp_path, "--pages", 60, "--no-oddities") as served:
+        crawl = Crawl(tmp_path, served.url(), *FAST)
+        assert crawl.run("--max-pages", 3).code == ExitCode.LIMIT
+        before = len(crawl.lines())
+        assert crawl.run(*narrowed).code == ExitCode.OK
+        unwanted = crawl.query(f"SELECT count(*) FROM tasks WHERE state = 4 AND reason LIKE '%{reason}%'")[0][0]
+        assert unwanted > 0
+        if "--max-depth" in narrowed:
+            assert len(crawl.lines()) == before
+
+
 def test_two_processes_at_once_share_a_crawl_and_its_output(tmp_path: Path) -> None:
     with serving_site(tmp_path, "--pages", 800, "--no-oddities") as served:
         crawl = Crawl(tmp_path, served.url(), "--delay", 0, "--per-domain", 32, "--concurrency", 8)

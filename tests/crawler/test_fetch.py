@@ -35,7 +35,7 @@ def fetcher(
     *,
     limits: FetchLimits | None = None,
     allow_private: bool = True,
-    private_hosts: frozenset[str] = frozenset(),
+    private_places: frozenset[tuple[str, int]] = frozenset(),
     proxy: str | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Fetcher:
@@ -44,7 +44,7 @@ def fetcher(
         concurrency=8,
         limits=limits,
         allow_private=allow_private,
-        private_hosts=private_hosts,
+        private_places=private_places,
         proxy=proxy,
         tls=tls,
     )
@@ -286,6 +286,10 @@ async def test_a_request_whose_connection_breaks_is_never_sent_again() -> None:
     [
         b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
         b"HTTP/1.1 banana OK\r\n\r\n",
+        b"HTTP/1.1 000\r\n\r\n",
+        b"HTTP/1.1 000 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 099 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 42 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde",
         b"HTTP/1.1 200 OK\r\nno colon here\r\n\r\n",
@@ -405,11 +409,34 @@ async def test_an_odd_spelling_of_an_address_is_never_connected_to(host: str) ->
     assert server.connections == 0
 
 
-async def test_a_host_that_the_user_typed_is_allowed_for_itself() -> None:
-    async with serving() as server, fetcher(allow_private=False, private_hosts=frozenset({"127.0.0.1"})) as web:
-        assert (await web.fetch(Request(url=server.url("/")))).status == 200
-        other = await failure(web, server.url("/", host="localhost"))
-    assert other.kind is FailureKind.PRIVATE_ADDRESS
+async def test_a_place_that_the_user_typed_is_allowed_for_itself_and_not_for_its_other_ports() -> None:
+    async with serving() as server, serving() as neighbour:
+        typed = frozenset({("127.0.0.1", server.port)})
+        async with fetcher(allow_private=False, private_places=typed) as web:
+            assert (await web.fetch(Request(url=server.url("/")))).status == 200
+            other_host = await failure(web, server.url("/", host="localhost"))
+            other_port = await failure(web, neighbour.url("/"))
+    assert (other_host.kind, other_host.sent) == (FailureKind.PRIVATE_ADDRESS, False)
+    assert (other_port.kind, other_port.sent) == (FailureKind.PRIVATE_ADDRESS, False)
+    assert neighbour.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "admitted", "refused"),
+    [
+        (("127.0.0.1", 80), "http://127.0.0.1/", "https://127.0.0.1/"),
+        (("127.0.0.1", 443), "https://127.0.0.1/", "http://127.0.0.1/"),
+        (("::1", 8080), "http://[::1]:8080/", "http://[::1]/"),
+    ],
+)
+async def test_a_port_that_is_not_written_is_that_of_the_scheme(
+    place: tuple[str, int], admitted: str, refused: str
+) -> None:
+    """A proxy that is not there tells both apart, whoever listens on these ports."""
+    nowhere = f"http://127.0.0.1:{unused_port()}"
+    async with fetcher(proxy=nowhere, allow_private=False, private_places=frozenset({place})) as web:
+        assert (await failure(web, admitted)).kind is FailureKind.PROXY
+        assert (await failure(web, refused)).kind is FailureKind.PRIVATE_ADDRESS
 
 
 # TLS
@@ -503,13 +530,10 @@ async def test_a_proxy_is_not_a_way_to_private_addresses(host: str) -> None:
 
 
 async def test_a_proxy_that_the_user_named_may_itself_be_private() -> None:
-    typed = frozenset({"127.0.0.1"})
-    async with (
-        serving() as server,
-        proxying() as (proxy, _),
-        fetcher(proxy=proxy, allow_private=False, private_hosts=typed) as web,
-    ):
-        assert (await web.fetch(Request(url=server.url("/")))).status == 200
+    async with serving() as server, proxying() as (proxy, _):
+        typed = frozenset({("127.0.0.1", server.port)})
+        async with fetcher(proxy=proxy, allow_private=False, private_places=typed) as web:
+            assert (await web.fetch(Request(url=server.url("/")))).status == 200
 
 
 # Nothing is left behind

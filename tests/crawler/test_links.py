@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from outrider.crawler.links import MAX_HOPS, Known, Links
+from outrider.crawler.links import MAX_HOPS, MAX_SITEMAP_LEVELS, Known, Links
 from outrider.crawler.page import read_page
 from outrider.crawler.progress import Progress
 from outrider.crawler.sitemap import read_sitemap
@@ -50,10 +50,10 @@ def followed(links: Links, markup: str, *, nofollow: bool = False) -> list[str]:
 # ------------------------------------------------------------------------- pages
 
 
-def test_links_lead_one_deeper_and_other_addresses_of_the_page_do_not() -> None:
+def test_links_lead_one_deeper_whatever_they_call_themselves() -> None:
     markup = '<link rel="canonical" href="/same"><a href="/next">x</a>'
     found = links().of_page(read_page(markup.encode(), url=HOME), lease(), nofollow=False)
-    assert {each.url.removeprefix(HOME): each.depth for each in found} == {"same": 2, "next": 3}
+    assert {each.url.removeprefix(HOME): each.depth for each in found} == {"same": 3, "next": 3}
 
 
 def test_links_out_of_scope_and_into_traps_are_counted_and_not_followed() -> None:
@@ -160,6 +160,13 @@ def test_a_sitemap_that_cannot_be_one_is_counted_once_however_many_pages_lead_to
     for _ in range(5):
         assert ours.of_sitemaps(["/relative.xml"]) == []
     assert skipped(ours) == {"not_http": 1}
+
+
+def test_sitemaps_name_sitemaps_but_not_without_end() -> None:
+    ours = links()
+    names = [ours.of_sitemaps([f"{HOME}{level}.xml"], level) for level in range(MAX_SITEMAP_LEVELS + 2)]
+    assert [len(named) for named in names] == [1] * (MAX_SITEMAP_LEVELS + 1) + [0]
+    assert skipped(ours) == {"nested sitemaps": 1}
 
 
 def test_sitemaps_are_left_where_they_are_not_wanted() -> None:

@@ -119,12 +119,24 @@ def test_a_file_torn_at_any_byte_goes_on_after_its_last_whole_line(path: Path) -
 @pytest.mark.parametrize(
     "tail", [bytes(10_000), b'{"id":3,"url":"http\n', b"\n", bytes(50) + b"\n" + bytes(50) + b"\n{"]
 )
-def test_lines_at_the_end_that_are_no_json_are_cut(path: Path, tail: bytes) -> None:
-    content = written(path, 1, 2)
+def test_lines_at_the_end_that_are_no_json_are_cut_by_what_is_written_next(path: Path, tail: bytes) -> None:
+    whole = written(path, 1, 2, 3)
+    content = whole[: whole.rindex(b"\n", 0, -1) + 1]
     path.write_bytes(content + tail)
     lines = opened(path)
-    assert (lines.last_id, path.read_bytes()) == (2, content)
+    lines.append([line(2)])
+    assert (lines.last_id, path.read_bytes()) == (2, content + tail), "opening alone changes nothing"
+    lines.append([line(3)])
+    assert path.read_bytes() == whole
     lines.close()
+
+
+def test_a_file_that_is_set_aside_makes_room_for_a_new_one(path: Path) -> None:
+    (path.parent / "pages.jsonl.old").write_text("even older")
+    content = written(path, 1, 2)
+    opened(path).set_aside()
+    assert (path.parent / "pages.jsonl.old").read_bytes() == content
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("torn", [0, 1, 2_000_000])
@@ -135,8 +147,9 @@ def test_a_very_long_last_line_is_found(path: Path, torn: int) -> None:
     os.truncate(path, path.stat().st_size - torn)
     lines = opened(path)
     assert lines.last_id == (2 if torn else 3)
+    lines.append([line(3), line(4)])
     lines.close()
-    assert ids_in(path) == [1, 2, 3][: lines.last_id]
+    assert ids_in(path) == [1, 2, 3, 4]
 
 
 def test_only_the_ends_of_a_large_file_are_read(path: Path) -> None:
@@ -162,6 +175,14 @@ def test_only_the_ends_of_a_large_file_are_read(path: Path) -> None:
         b'{"id": 1.5}\n',
         b'["id"]\n',
         b'{"id":1}\n{"name":1}\n',
+        b'{"id":1,"url":"http://a.example/"}\n',
+        b'{"id":0,"url":"http://a.example/","status":200}\n',
+        b'{"id":1,"url":"http://a.example/","status":"well"}\n',
+        b'{"id":1,"url":"http://a.example/","status":200}\n{"id":2,"name":"b"}\n',
+        b'{"id":1,"name":"a"}',
+        b'{"id":1,"url":"http://a.example/","title":"a"}',
+        b'{"id":1,"url":"http://a.example/","status":200}',
+        b'{"id":1}',
         b'{"idea',
         b"SQLite format 3\0" + bytes(1000),
         b"\xff\xfe\n",
@@ -213,10 +234,11 @@ def test_after_each_of_many_kills_the_lines_are_whole_and_without_a_gap(path: Pa
         lines = opened(path)
         with path.open("rb") as file:
             file.seek(checked)
-            found = [json.loads(text)["id"] for text in file]
+            whole = [text for text in file if text.endswith(b"\n")]
+        found = [json.loads(text)["id"] for text in whole]
         assert found == list(range(known + 1, lines.last_id + 1))
         assert begun[-1] - 1 <= lines.last_id < begun[-1] + 200
-        known, checked = lines.last_id, path.stat().st_size
+        known, checked = lines.last_id, checked + sum(map(len, whole))
         lines.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,19 @@ async def urls(tmp_path: Path) -> AsyncIterator[UrlStore]:
 
 
 async def complete(
-    urls: UrlStore, *paths: str, crawl: str = "c", outcome: Outcome = Outcome.DONE, kind: Kind = Kind.PAGE
+    urls: UrlStore,
+    *paths: str,
+    crawl: str = "c",
+    outcome: Outcome = Outcome.DONE,
+    kind: Kind = Kind.PAGE,
+    now: int | None = None,
 ) -> None:
     """Have pages added, leased and reported."""
-    await urls.add(crawl, [Discovered(url=f"https://a.example/{path}", kind=kind) for path in paths])
+    await urls.add(crawl, [Discovered(url=f"https://a.example/{path}", kind=kind) for path in paths], now=now)
     request = LeaseRequest(worker="w", request_id=new_uuid7(), slots=100, crawl=crawl)
-    leases = (await urls.lease(request)).leases
-    await urls.report([Report(token=each.token, outcome=outcome, fetch=Fetch(http_status=200)) for each in leases])
+    leases = (await urls.lease(request, now=now)).leases
+    reports = [Report(token=each.token, outcome=outcome, fetch=Fetch(http_status=200)) for each in leases]
+    await urls.report(reports, now=now)
 
 
 def paths(file: Path) -> list[str]:
@@ -129,6 +136,33 @@ async def test_the_file_of_another_crawl_is_left_alone(urls: UrlStore, tmp_path:
     with pytest.raises(StoreNotOurs, match="has the pages of another crawl"):
         await PageTail(urls, "c", str(file)).open()
     assert file.read_bytes() == before
+
+
+async def begun_anew(urls: UrlStore) -> None:
+    later = int(time.time() * 1000) + 10_000
+    await urls.delete_crawl("c")
+    await urls.create_crawl("c", limits=LIMITS, now=later)
+    await complete(urls, "1", "2", now=later)
+
+
+async def test_what_was_fetched_before_the_crawl_was_begun_anew_is_not_copied(urls: UrlStore, tmp_path: Path) -> None:
+    file = tmp_path / "pages.jsonl"
+    await complete(urls, "1", "gone")
+    await begun_anew(urls)
+    await PageTail(urls, "c", str(file)).finish()
+    assert sorted(paths(file)) == ["1", "2"]
+
+
+async def test_the_file_from_before_the_crawl_was_begun_anew_is_set_aside(urls: UrlStore, tmp_path: Path) -> None:
+    file = tmp_path / "pages.jsonl"
+    await complete(urls, "1", "gone")
+    await PageTail(urls, "c", str(file)).finish()
+    before = file.read_bytes()
+    await begun_anew(urls)
+    for _ in range(2):
+        await PageTail(urls, "c", str(file)).finish()
+        assert sorted(paths(file)) == ["1", "2"]
+    assert (tmp_path / "pages.jsonl.old").read_bytes() == before
 
 
 async def test_a_page_of_which_the_number_was_given_out_but_not_committed_is_waited_for(

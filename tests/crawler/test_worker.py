@@ -1,11 +1,12 @@
 """The worker: what it holds it keeps or gives back, and what it found is stored before it is done."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from outrider.crawler.exchange import FetchLimits
@@ -17,7 +18,7 @@ from outrider.crawler.warc import WarcWriter
 from outrider.crawler.worker import LINKS_AT_ONCE, Worker
 from outrider.frontier.local import LocalFrontier
 from outrider.model.errors import StoreError
-from outrider.model.lease import LeaseGrant
+from outrider.model.lease import Lease, LeaseGrant, Report, ReportAnswer, Verdict
 from outrider.model.machines import TaskState
 from outrider.model.task import CrawlLimits, CrawlRules, Discovered, DiscoveryType, Task
 from outrider.policy.scope import scope_of
@@ -56,7 +57,13 @@ class Bench(NamedTuple):
 
 @asynccontextmanager
 async def bench(
-    folder: Path, answers: Mapping[str, Answer], *, lease_ms: int = 60_000, archive: WarcWriter | None = None
+    folder: Path,
+    answers: Mapping[str, Answer],
+    *,
+    lease_ms: int = 60_000,
+    archive: WarcWriter | None = None,
+    visitors: type[Visitor] = Visitor,
+    frontiers: type[LocalFrontier] = LocalFrontier,
 ) -> AsyncIterator[Bench]:
     fetcher = Fetcher(
         user_agent="Test/1", concurrency=8, allow_private=True, limits=FetchLimits(first_byte_s=10, total_s=10)
@@ -64,14 +71,14 @@ async def bench(
     async with (
         serving(answers) as server,
         await open_store(f"sqlite:///{folder / 'store.sqlite'}") as stores,
-        LocalFrontier(stores.urls) as frontier,
+        frontiers(stores.urls) as frontier,
         fetcher,
     ):
         await stores.urls.create_crawl("c", limits=LIMITS)
         await stores.urls.add("c", [Discovered(url=server.url("/"), discovery_type=DiscoveryType.SEED)])
         progress = Progress()
         links = Links(scope_of([server.url("/")]), CrawlRules(), progress, ignore_nofollow=False, sitemaps=False)
-        visitor = Visitor(
+        visitor = visitors(
             frontier=frontier, fetcher=fetcher, links=links, progress=progress, agent="test", archive=archive
         )
         worker = Worker(frontier, visitor, name="w", crawl="c", slots=8, lease_ms=lease_ms)
@@ -162,6 +169,64 @@ async def test_what_finishes_within_the_grace_is_reported(tmp_path: Path) -> Non
         await work
         assert (await at.task()).state is TaskState.COMPLETED
         assert (await at.task("/next")).state is TaskState.PENDING
+
+
+class Garbling(Visitor):
+    """A visitor whose reports no store can keep."""
+
+    async def visit(self, lease: Lease, asked_at: float) -> Report:
+        report = await super().visit(lease, asked_at)
+        return msgspec.structs.replace(report, fetch=msgspec.structs.replace(report.fetch, title="a\0b\ud800"))
+
+
+class Breaking(Visitor):
+    """A visitor that breaks, with words that no store can keep."""
+
+    async def visit(self, lease: Lease, asked_at: float) -> Report:
+        await super().visit(lease, asked_at)
+        raise RuntimeError("a\0b\ud800" + "c" * 1_000)
+
+
+class Deaf(LocalFrontier):
+    """A frontier that refuses every report."""
+
+    async def report(self, reports: Sequence[Report]) -> list[ReportAnswer]:
+        return [ReportAnswer(verdict=Verdict.REJECTED, detail="a\0b\ud800") for _ in reports]
+
+
+async def work_while_something_is_ready(at: Bench) -> None:
+    async def is_over(grant: LeaseGrant) -> bool:
+        return True
+
+    async with asyncio.timeout(20):
+        await at.worker.run(at.stop, is_over, grace_s=0)
+
+
+@pytest.mark.parametrize(
+    ("visitors", "reason"),
+    [
+        (Garbling, "internal: report refused: title 'a\\x00b\\ud800' is not a text"),
+        (Breaking, "internal: RuntimeError: ab?ccc"),
+    ],
+)
+async def test_what_cannot_be_reported_is_charged_and_not_fetched_again_at_once(
+    tmp_path: Path, visitors: type[Visitor], reason: str
+) -> None:
+    async with bench(tmp_path, {"/": page()}, visitors=visitors) as at:
+        await work_while_something_is_ready(at)
+        task = await at.task()
+        assert (task.state, task.failures, task.deferrals) == (TaskState.PENDING, 1, 0)
+        assert (task.reason or "").startswith(reason)
+        assert len(task.reason or "") <= 500
+        assert len(at.server.heads) == 1
+
+
+async def test_a_lease_of_which_no_report_is_accepted_is_given_back(tmp_path: Path) -> None:
+    async with bench(tmp_path, {"/": page()}, frontiers=Deaf) as at:
+        await work_while_something_is_ready(at)
+        task = await at.task()
+        assert task.deferrals > 0
+        assert (await at.urls.counts("c")).assigned == 0
 
 
 async def test_an_archive_that_cannot_be_written_ends_the_work_and_gives_everything_back(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Scope: what belongs to a crawl."""
 
+import time
+
 import msgspec
 import pytest
 
 from outrider.model.errors import InvalidInput
-from outrider.model.url import UrlRefused, locate
+from outrider.model.url import Location, UrlRefused, locate
 from outrider.policy.scope import Scope, ScopeRule, scope_of
 
 
@@ -77,6 +79,50 @@ def test_a_pattern_that_is_none_is_refused_by_name(pattern: str, option: str) ->
     with pytest.raises(InvalidInput) as refused:
         scope_of([], **{option: [pattern]})  # type: ignore[arg-type]
     assert f"--{option} {pattern!r} is not a regular expression" in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["include", "exclude"])
+def test_a_pattern_that_would_backtrack_for_ever_is_judged_at_once(option: str) -> None:
+    scope = scope_of([], ScopeRule.ANY, **{option: ["^(([a-z0-9:/.])+)+!$"]})  # type: ignore[arg-type]
+    url = "https://example.org/aaaa"  # which alone takes Python's own expressions a second
+    began = time.monotonic()
+    reason(scope, url)
+    assert time.monotonic() - began < 0.2
+    assert reason(scope, f"{url}{'a' * 5_000}") == (None if option == "exclude" else "not matched by --include")
+
+
+@pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
+@pytest.mark.parametrize(
+    ("pattern", "matched", "unmatched"),
+    [
+        (r"(\w)\1\1", "aaa", "aab"),
+        (r"/(?!docs/)", "doc", "docs/"),
+        (r"(?<=a)b", "ab", "cb"),
+        (r"/a{,2}$", "aa", "a{,2}"),
+        (r"/a{02}$", "aa", "a{02}"),
+        (r"/[[:alpha:]]$", "p]", "b"),
+        (r"/" + "(a)" * 12 + r"\12$", "a" * 13, "a" * 12),
+        (r"/a\Z", "a", "ab"),
+        (r"/\u0061$", "a", "u0061"),
+        (r"/a++a", "", "aaa"),
+        (r"(?x) / a \d # a comment", "a1", "a 1"),
+        (r"/a{1001}$", "a" * 1001, "a" * 1000),
+        (r"(?i)/A\d+\b", "a12", "a12b"),
+        (r"/\w{2}\.[^./]+$", "ab.c", "a-.c"),
+        ("/é|a$", "a", "b"),
+    ],
+)
+def test_a_pattern_is_read_as_python_reads_it(pattern: str, matched: str, unmatched: str) -> None:
+    scope = scope_of([], ScopeRule.ANY, exclude=[pattern])
+    site = "https://example.org/"
+    if matched:
+        assert scope.judge(Location(f"{site}{matched}", "example.org", "example.org")) is not None
+    assert scope.judge(Location(f"{site}{unmatched}", "example.org", "example.org")) is None
+
+
+def test_a_pattern_for_python_alone_says_nothing_on_the_way(capfd: pytest.CaptureFixture[str]) -> None:
+    scope_of([], exclude=["(?=a)(?!b)c"])
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_seed_that_is_no_url_is_refused() -> None:
