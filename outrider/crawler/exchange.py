@@ -113,7 +113,7 @@ class FailureKind(StrEnum):
     DISCONNECTED = "disconnected"
     """The server closed the connection before the response was complete."""
     BAD_RESPONSE = "bad_response"
-    """Not HTTP, or headers past the limits."""
+    """Not HTTP, a status that there is not, or headers past the limits."""
     BAD_ENCODING = "bad_encoding"
     LOCAL = "local"
     """This machine is out of sockets or memory; it says nothing about the site."""

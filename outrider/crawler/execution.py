@@ -6,7 +6,6 @@ opens them, works, and closes them. To go on after a kill is to execute the same
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import msgspec
+from yarl import URL
 
 from outrider import __version__
 from outrider.crawler import warc
@@ -296,7 +296,7 @@ class Execution:
 
     def _fetcher(self) -> Fetcher:
         plan = self.plan
-        typed = (_host_of(seed) for seed in self._typed_seeds)
+        typed = filter(None, map(_place_of, self._typed_seeds))
         limits = FetchLimits(
             connect_s=min(10.0, plan.timeout),
             first_byte_s=min(20.0, plan.timeout),
@@ -308,7 +308,7 @@ class Execution:
             concurrency=plan.concurrency,
             limits=limits,
             allow_private=plan.allow_private,
-            private_hosts=frozenset(host for host in typed if host and _is_private_literal(host)),
+            private_places=frozenset((host, port) for host, port in typed if _is_private_literal(host)),
             proxy=plan.proxy,
         )
 
@@ -391,8 +391,10 @@ def _is_private_literal(host: str) -> bool:
     return False
 
 
-def _host_of(seed: str) -> str | None:
+def _place_of(seed: str) -> tuple[str, int] | None:
+    """Name the host, of IPv6 without brackets, and the port of a seed that was typed."""
     with suppress(OutriderError):
-        host = locate(seed if "://" in seed else f"http://{seed}").host
-        return host.rpartition(":")[0].strip("[]") if re.search(r":\d+$", host) else host.strip("[]")
+        url = URL(locate(seed if "://" in seed else f"http://{seed}").url, encoded=True)
+        if url.raw_host is not None and url.port is not None:
+            return url.raw_host, url.port
     return None

@@ -48,6 +48,7 @@ class Fetcher:
     """Fetches pages over connections that are kept and shared. Use it as an asynchronous context.
 
     More fetches at once than `concurrency` wait for a connection, within their time to connect.
+    `private_places` are hosts (of IPv6 without brackets) and ports that may be connected to although they are private.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Fetcher:
         concurrency: int,
         limits: FetchLimits | None = None,
         allow_private: bool = False,
-        private_hosts: frozenset[str] = frozenset(),
+        private_places: frozenset[tuple[str, int]] = frozenset(),
         proxy: str | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -67,7 +68,7 @@ class Fetcher:
         self._concurrency = concurrency
         self._limits = limits or FetchLimits()
         self._allow_private = allow_private
-        self._private_hosts = private_hosts
+        self._private_places = private_places
         self._proxy = None if proxy is None else _proxy_url(proxy)
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
@@ -186,7 +187,7 @@ class Fetcher:
         host = url.raw_host
         if not host or url.scheme not in ("http", "https"):
             attempt.fail(FailureKind.BAD_REQUEST, "the URL is neither http nor https")
-        attempt.private_allowed = self._allow_private or host in self._private_hosts
+        attempt.private_allowed = self._allow_private or (host, url.port) in self._private_places
         if self._proxied_hosts is not None:
             if not attempt.private_allowed and (refusal := await self._proxied_hosts.refusal(host)):
                 attempt.fail(FailureKind.PRIVATE_ADDRESS, refusal)
@@ -197,6 +198,8 @@ class Fetcher:
     def _check_head(self, answer: aiohttp.ClientResponse, attempt: "_Attempt") -> None:
         if sum([len(name) + len(value) for name, value in answer.raw_headers]) > self._limits.max_headers:
             attempt.fail(FailureKind.BAD_RESPONSE, f"more than {self._limits.max_headers} bytes of headers")
+        if answer.status < HTTPStatus.CONTINUE:
+            attempt.fail(FailureKind.BAD_RESPONSE, f"there is no status {answer.status:03}")
         if answer.status == HTTPStatus.SWITCHING_PROTOCOLS:
             attempt.fail(FailureKind.BAD_RESPONSE, "the server switched to another protocol unasked")
         if answer.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self._proxy is not None:

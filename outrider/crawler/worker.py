@@ -38,6 +38,7 @@ a fifth more pages."""
 STORE_PATIENCE_S: Final = 60.0
 """How long the store may be out of reach before the worker gives up."""
 RETRY_S: Final = 0.5
+MAX_REASON: Final = 500
 
 
 class _Visit(NamedTuple):
@@ -152,8 +153,7 @@ class Worker:
             links = report.links
             answer = await self._acknowledged(await self._with_few_links(lease.crawl, report))
             if answer.verdict is Verdict.REJECTED:
-                logger.error("the report on %s was refused: %s", lease.url, answer.detail)
-                await _patiently(partial(self._frontier.release, [lease.token]))
+                await self._charge(lease, asked_at, answer.detail)
             elif answer.verdict is not Verdict.LEASE_LOST:
                 self._visitor.acknowledged(links)
         except Exception as error:  # of the store or of the archive: the next page would fare no better
@@ -170,8 +170,17 @@ class Worker:
             raise
         except Exception as error:  # a page must not be able to stop a crawl, whatever it found in us
             logger.exception("the visit of %s failed", lease.url)
-            reason = f"internal: {type(error).__name__}: {error}"
-            return Report(token=lease.token, outcome=Outcome.FAILED, reason=reason[:500].replace("\0", ""))
+            return _our_failure(lease, asked_at, f"{type(error).__name__}: {error}")
+
+    async def _charge(self, lease: Lease, asked_at: float, refused_because: str | None) -> None:
+        """End a lease whose report was refused as a failure: given back, the page would be fetched for the same again.
+
+        Only where the frontier does not take even that is the lease given back.
+        """
+        logger.error("the report on %s was refused: %s", lease.url, refused_because)
+        answer = await self._acknowledged(_our_failure(lease, asked_at, f"report refused: {refused_because}"))
+        if answer.verdict is Verdict.REJECTED:
+            await _patiently(partial(self._frontier.release, [lease.token]))
 
     async def _with_few_links(self, crawl: str, report: Report) -> Report:
         """Store the links of a page that has very many of them ahead of its report."""
@@ -256,6 +265,16 @@ class Worker:
                 await self._frontier.release([*left, *self._unreported])
             except OutriderError as error:
                 self._failure = self._failure or error
+
+
+def _our_failure(lease: Lease, asked_at: float, what: str) -> Report:
+    """Report that something in us failed, in words that every store can keep.
+
+    Whether and when a request was sent is not known; it was not after this moment.
+    """
+    reason = f"internal: {what}"[:MAX_REASON].replace("\0", "").encode(errors="replace").decode()
+    sent_after_ms = max(round((time.monotonic() - asked_at) * 1000), 0)
+    return Report(token=lease.token, outcome=Outcome.FAILED, reason=reason, sent_after_ms=sent_after_ms)
 
 
 async def _patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:

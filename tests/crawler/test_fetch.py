@@ -651,7 +651,7 @@ async def test_no_socket_and_no_task_outlives_the_fetcher(tmp_path: Path) -> Non
         test_a_request_whose_connection_breaks_is_never_sent_again,
         test_nothing_was_sent_where_no_connection_came_about,
         test_a_connection_that_takes_too_long_is_given_up,
-        test_a_host_that_the_user_typed_is_allowed_for_itself,
+        test_a_place_that_the_user_typed_is_allowed_for_itself_and_not_for_its_other_ports,
         test_a_server_that_does_not_speak_tls_is_a_tls_failure,
         test_a_page_comes_through_a_proxy_whose_password_stays_out_of_the_record,
         test_what_the_proxy_does_wrong_is_not_the_sites_fault,

@@ -184,7 +184,7 @@ class Breaking(Visitor):
 
     async def visit(self, lease: Lease, asked_at: float) -> Report:
         await super().visit(lease, asked_at)
-        raise RuntimeError("a\0b\ud800" + "c" * 1_000)
+        raise RuntimeError("a\0b\ud800" + "c" * 600)
 
 
 class Deaf(LocalFrontier):

@@ -83,7 +83,7 @@ def test_a_pattern_that_is_none_is_refused_by_name(pattern: str, option: str) ->
 
 @pytest.mark.parametrize("option", ["include", "exclude"])
 def test_a_pattern_that_would_backtrack_for_ever_is_judged_at_once(option: str) -> None:
-    scope = scope_of([], ScopeRule.ANY, **{option: ["^(([a-z0-9:/.])+)+!$"]})  # type: ignore[arg-type]
+    scope = scope_of([], ScopeRule.ANY, **{option: ["^(([a-z0-9:/.])+)+!$"]})
     url = "https://example.org/aaaa"  # which alone takes Python's own expressions a second
     began = time.monotonic()
     reason(scope, url)
@@ -96,7 +96,7 @@ def test_a_pattern_that_would_backtrack_for_ever_is_judged_at_once(option: str) 
     ("pattern", "matched", "unmatched"),
     [
         (r"(\w)\1\1", "aaa", "aab"),
-        (r"/(?!docs/)", "doc", "docs/"),
+        (r"org/(?!docs/)", "doc", "docs/"),
         (r"(?<=a)b", "ab", "cb"),
         (r"/a{,2}$", "aa", "a{,2}"),
         (r"/a{02}$", "aa", "a{02}"),
@@ -104,19 +104,18 @@ def test_a_pattern_that_would_backtrack_for_ever_is_judged_at_once(option: str) 
         (r"/" + "(a)" * 12 + r"\12$", "a" * 13, "a" * 12),
         (r"/a\Z", "a", "ab"),
         (r"/\u0061$", "a", "u0061"),
-        (r"/a++a", "", "aaa"),
+        (r"/a++b?+$", "aab", "aabb"),
         (r"(?x) / a \d # a comment", "a1", "a 1"),
         (r"/a{1001}$", "a" * 1001, "a" * 1000),
         (r"(?i)/A\d+\b", "a12", "a12b"),
         (r"/\w{2}\.[^./]+$", "ab.c", "a-.c"),
-        ("/é|a$", "a", "b"),
+        ("(?i)/ı$", "i", "j"),
     ],
 )
 def test_a_pattern_is_read_as_python_reads_it(pattern: str, matched: str, unmatched: str) -> None:
     scope = scope_of([], ScopeRule.ANY, exclude=[pattern])
     site = "https://example.org/"
-    if matched:
-        assert scope.judge(Location(f"{site}{matched}", "example.org", "example.org")) is not None
+    assert scope.judge(Location(f"{site}{matched}", "example.org", "example.org")) is not None
     assert scope.judge(Location(f"{site}{unmatched}", "example.org", "example.org")) is None
 
 
