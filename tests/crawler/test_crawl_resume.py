@@ -210,7 +210,7 @@ async def test_a_process_under_way_learns_where_the_seeds_have_led_another(tmp_p
         serving({"/": home, "/6": page(), "/robots.txt": missing, **rest}) as target,
         serving({"/": redirect, "/robots.txt": missing}) as first,
     ):
-        crawl = Crawl(tmp_path, first.url("/"), *FAST)
+        crawl = Crawl(tmp_path, first.url("/"), *FAST, "--allow-private")
         one = crawl.start()
         await asyncio.to_thread(wait_for, lambda: any(b"GET / " in head for head in first.heads))
         other = crawl.start()
