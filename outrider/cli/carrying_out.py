@@ -7,15 +7,17 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from outrider.cli.display import Display, ProgressMode, make_display
 from outrider.cli.exits import ExitCode, exit_code_of
 from outrider.cli.running import run_to_its_end
-from outrider.cli.seeds import Seeds, read_seeds
+from outrider.cli.seeds import Seed, Seeds, read_seeds
 from outrider.cli.summary import print_summary, summarise
 from outrider.crawler.execution import Execution
+from outrider.crawler.file_lock import told
 from outrider.crawler.plan import LOG_FILE, CrawlPlan
 from outrider.crawler.progress import CrawlEnding, Snapshot
 from outrider.model.errors import InvalidInput
@@ -33,10 +35,11 @@ def carry_out(plan: CrawlPlan, settings: Settings, mode: ProgressMode) -> ExitCo
     if mode is ProgressMode.AUTO and plan.output == "-" and sys.stdout.isatty():
         mode = ProgressMode.PLAIN  # a picture that is drawn anew and lines of results do not go together
     seeds = read_seeds(plan)
+    usable = _usable(seeds)
     _allow_many_connections()
     display = make_display(mode)
     try:
-        ended = run_to_its_end(_execute(plan, settings, seeds, display))
+        ended = run_to_its_end(_execute(plan, settings, usable, seeds, display))
     finally:
         display.close()
     if ended.was_finished and mode is not ProgressMode.NONE:
@@ -55,19 +58,31 @@ class Ended(NamedTuple):
     was_finished: bool
 
 
-async def _execute(plan: CrawlPlan, settings: Settings, seeds: Seeds, display: Display) -> Ended:
+def _usable(seeds: Seeds) -> Iterator[Seed]:
+    """Give the seeds, of which the first is read now: without any, a crawl is not even opened."""
+    found = iter(seeds)
+    first = next(found, None)
+    if first is None and seeds.refusals:
+        more = f" ({seeds.refused - 1:,} more are refused)" if seeds.refused > 1 else ""
+        raise InvalidInput(f"no usable seed: {seeds.refusals[0]}{more}")
+    return found if first is None else chain([first], found)
+
+
+async def _execute(
+    plan: CrawlPlan, settings: Settings, usable: Iterator[Seed], seeds: Seeds, display: Display
+) -> Ended:
     stop = asyncio.Event()
     _stop_on_signals(stop, display)
     async with Execution(plan, settings) as execution:
         _log_to(Path(plan.data) / LOG_FILE)
         display.message(f"crawl {plan.crawl} in {plan.data}")
-        ending = await execution.run(_discovered(seeds, display), stop, display.update)
+        ending = await execution.run(_discovered(usable, seeds, display), stop, display.update)
         return Ended(ending, await execution.snapshot(), execution.was_finished)
 
 
-def _discovered(seeds: Seeds, display: Display) -> Iterator[Discovered]:
+def _discovered(usable: Iterator[Seed], seeds: Seeds, display: Display) -> Iterator[Discovered]:
     """Give the seeds as discoveries, and tell of those that are none."""
-    for seed in seeds:
+    for seed in usable:
         priority = priority_of(DiscoveryType.SEED, rank=seed.rank)
         yield Discovered(url=seed.url, priority=priority, discovery_type=DiscoveryType.SEED)
     for refusal in seeds.refusals[:REFUSALS_SHOWN]:
@@ -103,6 +118,7 @@ def _allow_many_connections() -> None:
 
 
 def _log_to(path: Path) -> None:
-    logging.basicConfig(
-        filename=path, level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
-    )
+    with told(path):
+        logging.basicConfig(
+            filename=path, level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+        )

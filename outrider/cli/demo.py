@@ -49,9 +49,9 @@ def demo(
     """
     from outrider.demo.site import SiteOptions
 
-    chosen = pages or (SERVED_PAGES if serve else PAGES)
+    default = SERVED_PAGES if serve else PAGES
     try:
-        options = SiteOptions(pages=chosen, seed=seed, oddities=oddities)
+        options = SiteOptions(pages=default if pages is None else pages, seed=seed, oddities=oddities)
     except ValueError as problem:
         raise InvalidInput(str(problem)) from None
     if serve:

@@ -15,6 +15,10 @@ from outrider.model.errors import InvalidInput, StoreError
 WHAT = ["pages", "urls", "artifacts"]
 FORMATS = ["json", "csv", "txt"]
 AT_ONCE = 1_000
+URL_KEYS = ("url", "state", "kind", "discovered_by")
+ARTIFACT_KEYS = ("artifact_id", "url", "outcome", "fetch")
+"""What tells a line of ours from others."""
+LONGEST_LINE = 1_000_000
 TELL_EVERY_S = 1.0
 STANDARD_OUTPUT = "-"
 
@@ -35,7 +39,7 @@ def export(
     """Write a crawl's results as JSON lines.
 
     Pages are the lines that `crawl --output` writes; a file that has some already gets only what is new. URLs and
-    artifacts are written anew, and the file is replaced when it is whole.
+    artifacts are written anew, and the file of an earlier export is replaced when the new one is whole.
     """
     chosen = one_of("--what", what, WHAT)
     chosen_form = one_of("--format", form, FORMATS)
@@ -48,6 +52,7 @@ def export(
             if chosen == "pages":
                 await _export_pages(opened, output)
             else:
+                _check_replaceable(output, str(chosen), str(chosen_form))
                 lines = _artifact_lines(opened) if chosen == "artifacts" else _url_lines(opened, str(chosen_form))
                 await _write(lines, output, "URLs" if chosen == "urls" else "artifacts")
 
@@ -100,10 +105,43 @@ async def _artifact_lines(opened: Opened) -> AsyncIterator[list[str]]:
         last_id = artifacts[-1].artifact_id
         lines = []
         for artifact in artifacts:
+            if artifact.reported_at < opened.crawl.created_at:
+                continue  # of an older crawl of this name, which was deleted
             record = msgspec.to_builtins(artifact)
             record |= {"kind": artifact.kind.name.lower(), "discovery_type": artifact.discovery_type.name.lower()}
             lines.append(json.dumps(record, ensure_ascii=False))
-        yield lines
+        if lines:
+            yield lines
+
+
+def _check_replaceable(output: str, what: str, form: str) -> None:
+    """Refuse a file that does not begin as an earlier export of the same kind, which nobody would miss."""
+    from pathlib import Path
+
+    if output == STANDARD_OUTPUT:
+        return
+    path = Path(output)
+    try:
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            first = file.readline(LONGEST_LINE)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {output}: {error.strerror or error}") from None
+    if first and not _begins_an_export(first, what, form):
+        raise InvalidInput(f"{output} is there already, and is no earlier export of {what}: name another file")
+
+
+def _begins_an_export(first: bytes, what: str, form: str) -> bool:
+    """Tell whether a file's first line is one of ours; that of bare URLs could be anybody's."""
+    keys = ARTIFACT_KEYS if what == "artifacts" else URL_KEYS
+    if form == "csv":
+        return all(key in first.decode(errors="replace").strip().split(",") for key in keys)
+    try:
+        record = json.loads(first)
+    except ValueError:
+        return False
+    return form == "json" and isinstance(record, dict) and all(key in record for key in keys)
 
 
 async def _write(parts: AsyncIterator[list[str]], output: str, what: str) -> None:

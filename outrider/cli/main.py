@@ -3,9 +3,12 @@
 Command groups import what they need when they run, so that `outrider --help` answers at once.
 """
 
+import errno
 import gc
+import os
 import sys
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, Never
 
 import typer
 
@@ -16,6 +19,8 @@ from outrider.model.errors import OutriderError, StoreError
 
 YOUNG_OBJECTS = 50_000
 """After how many new objects the collector looks for cycles among them."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What writing to standard output fails with, where it is a file on a full or broken disk."""
 
 app = typer.Typer(
     name="outrider",
@@ -53,11 +58,12 @@ def outrider(
 
 def main() -> None:
     """Run the command line; an expected error becomes one line on stderr and an exit code."""
+    _open_closed_streams()
     # A batch makes thousands of tuples, and none of them a cycle: looking for cycles whenever there are 700 more
     # took a quarter of the client's time for adding.
     gc.set_threshold(YOUNG_OBJECTS)
     try:
-        app(prog_name="outrider")
+        _run()
     except OutriderError as error:
         _fail(str(error), ExitCode.STORE if isinstance(error, StoreError) else ExitCode.REFUSED)
     except KeyboardInterrupt:
@@ -67,10 +73,49 @@ def main() -> None:
         if ending.code == ExitCode.INTERRUPTED:
             _fail("interrupted", ExitCode.INTERRUPTED)
         raise
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # the reader has what it wanted, as in `… | head`
+            _give_up_output()
+            sys.exit(ExitCode.UNEXPECTED)
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        _give_up_output()
+        _fail(f"cannot write to standard output: {error.strerror}", ExitCode.STORE)
 
 
-def _fail(message: str, code: ExitCode) -> None:
-    print(f"outrider: {message}", file=sys.stderr)
+def _run() -> None:
+    """Run the command, and write out what it printed while errors of that can still be told."""
+    try:
+        app(prog_name="outrider")
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+
+
+def _open_closed_streams() -> None:
+    """Put the null device in the place of standard streams that the caller has closed.
+
+    Whatever is opened next would get their numbers; an event loop that does aborts the process.
+    """
+    for number, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+
+
+def _give_up_output() -> None:
+    """Let what is left in the buffer go nowhere: the interpreter would fail once more on its way out."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def _fail(message: str, code: ExitCode) -> Never:
+    with suppress(OSError):  # stderr may be on the same full disk
+        print(f"outrider: {message}", file=sys.stderr)
     sys.exit(code)
 
 

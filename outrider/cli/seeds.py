@@ -25,7 +25,8 @@ _ARCHIVES: Final = {
     b"\x1f\x8b": "compressed with gzip",
     b"\x28\xb5\x2f\xfd": "compressed",
 }
-_RANKED = re.compile(r"([0-9]{1,18})\s*,\s*([^,\s/:@]+)", re.ASCII)
+_RANKED = re.compile(r"""("?)([0-9]{1,18})\1\s*,\s*("?)([^,\s/:@"]+)\3""", re.ASCII)
+_HEADER = re.compile(r"""("?)\w*rank\1\s*,\s*("?)(?:domain|host|hostname|site|url)\2""", re.ASCII | re.IGNORECASE)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?!\Z|[0-9]+(?:[/?#\\]|\Z))", re.ASCII | re.IGNORECASE)
 """A name and a colon, unless what follows can only be a port."""
 _END_OF_HOST = re.compile(r"[/?#\\]")
@@ -84,7 +85,9 @@ class Seeds:
                         line = lines.readline(_LONGEST_LINE)
                     continue
                 text = line.strip()
-                if text and not text.startswith("#") and (seed := self._read(text, number)) is not None:
+                if not text or text.startswith("#") or (number == 1 and _HEADER.fullmatch(text)):
+                    continue
+                if (seed := self._read(text, number)) is not None:
                     yield seed
         except OSError as error:
             raise InvalidInput(f"cannot read the seeds any further: {error.strerror or error}") from None
@@ -95,7 +98,7 @@ class Seeds:
         rank = None
         try:
             if line is not None and (ranked := _RANKED.fullmatch(text)) is not None:
-                rank, text = int(ranked[1]), ranked[2]
+                rank, text = int(ranked[2]), ranked[4]
             return Seed(url=locate(_with_scheme(text)).url, rank=rank, line=line)
         except UrlRefused as refusal:
             self._refuse(line, refusal.reason, str(refusal))

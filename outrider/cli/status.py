@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MOST_RUNS = 5
 MOST_DOMAINS = 10
 MOST_REASONS = 10
+LONGEST_REASON = 100
 MOST_FAILED = 20_000
 """How many failed URLs are looked at for their reasons."""
 WORTH_TELLING_MS = 2_000
@@ -90,7 +91,7 @@ def status(
     async def looking() -> tuple[Status, str]:
         async with open_crawl(plan, settings) as opened:
             runs = await opened.stores.control.list_runs(opened.name, limit=MOST_RUNS)
-            return await _look(opened, runs), crawl_again(plan, runs[0] if runs else None)
+            return await _look(opened, runs), command_again(plan, runs[0] if runs else None)
 
     found, again = run(looking())
     if as_json:
@@ -99,6 +100,14 @@ def status(
     from outrider.cli.tables import print_facts
 
     print_facts(_facts(found, plan, again))
+
+
+def command_again(plan: "CrawlPlan", last: "Run | None") -> str:
+    """Write the command that goes on with a crawl; what standard input said to the last one is gone."""
+    from outrider.cli.seeds import STANDARD_INPUT
+
+    was_piped = last is not None and last.settings.get("seeds_file") == STANDARD_INPUT
+    return crawl_again(plan, None if was_piped else last)
 
 
 async def _look(opened: Opened, runs: "list[Run]") -> Status:
@@ -212,7 +221,7 @@ def _places(plan: "CrawlPlan") -> dict[str, str]:
 
 
 def _facts(found: Status, plan: "CrawlPlan", again: str) -> "list[Fact]":
-    facts = [("crawl", f"{found.crawl}, {found.state}"), ("now", _activity(found))]
+    facts = [("crawl", f"{found.crawl}, {_state(found)}"), ("now", _activity(found))]
     facts += [("pages", _counts(found.pages))]
     facts += [(f"{kind} files", _counts(counts)) for kind, counts in found.kinds.items() if kind != "page"]
     if found.failures:
@@ -227,18 +236,28 @@ def _facts(found: Status, plan: "CrawlPlan", again: str) -> "list[Fact]":
     return facts
 
 
+def _left(found: Status, *states: str) -> int:
+    """Count what is in one of these states, whatever the kind: sitemaps lead to pages too."""
+    return sum(counts[state] for counts in found.kinds.values() for state in states)
+
+
+def _state(found: Status) -> str:
+    """Tell the state as people see it: to the store, a crawl that may go on is running."""
+    is_over = found.state == "running" and not found.processes and not _left(found, "pending", "assigned")
+    return "finished" if is_over else found.state
+
+
 def _activity(found: Status) -> str:
     from outrider.cli.display import span
 
-    work = found.pages["pending"] + found.pages["assigned"]
     if found.processes:
         plural = "es are" if found.processes > 1 else " is"
         return f"{found.processes} crawl process{plural} at work"
-    if not work:
+    if not _left(found, "pending", "assigned"):
         return "no process is at work, and nothing is left to do"
-    if found.pages["assigned"]:
-        held = f"{found.pages['assigned']:,} pages are leased to one that was killed or is elsewhere"
-        return f"no process is at work here; {held}: a new crawl knows which"
+    if held := _left(found, "assigned"):
+        which = f"{held:,} URL{' is' if held == 1 else 's are'} leased to one that was killed or is elsewhere"
+        return f"no process is at work here; {which}: a new crawl knows which"
     if found.limit_reached:
         return "no process is at work; a limit on pages is reached"
     if found.next_ready_in_s:
@@ -256,7 +275,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 def _failed(found: Status) -> str:
     ordered = list(found.failures.items())
-    lines = [f"{number:>7,}  {reason}" for reason, number in ordered[:MOST_REASONS]]
+    lines = [f"{number:>7,}  {_trimmed(reason)}" for reason, number in ordered[:MOST_REASONS]]
     if len(ordered) > MOST_REASONS:
         lines.append(f"{sum(number for _, number in ordered[MOST_REASONS:]):>7,}  for other reasons")
     if found.failures_cut:
@@ -264,11 +283,17 @@ def _failed(found: Status) -> str:
     return "\n".join(lines)
 
 
+def _trimmed(reason: str) -> str:
+    """Cut what sites and exceptions say to a line's length; `--json` has all of it."""
+    reason = " ".join(reason.split())
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"
+
+
 def _waiting_text(waiting: list[WaitingDomain]) -> str:
     from outrider.cli.display import span
 
     lines = [
-        f"{each.domain}: {each.reason}, {span(each.in_s)} left, {each.pending:,} waiting"
+        f"{each.domain}: {_trimmed(each.reason)}, {span(each.in_s)} left, {each.pending:,} waiting"
         for each in waiting[:MOST_DOMAINS]
     ]
     if len(waiting) > MOST_DOMAINS:
@@ -297,13 +322,13 @@ def _run_text(each: RunStatus) -> str:
     text = started.strftime("%Y-%m-%d %H:%M:%S UTC")
     if each.finished_at is not None:
         took = (datetime.fromisoformat(each.finished_at) - started).total_seconds()
-        return f"{text}, {span(took)}, {each.status}: {each.reason or 'no reason given'}"
+        return f"{text}, {span(took)}, {each.status}: {_trimmed(each.reason or 'no reason given')}"
     return f"{text}, {'running' if each.alive else 'not closed: killed, or running on another machine'}"
 
 
 def _next(found: Status, plan: "CrawlPlan", again: str) -> str:
     steps = []
-    if not found.processes and found.pages["pending"] + found.pages["assigned"]:
+    if not found.processes and _left(found, "pending", "assigned"):
         steps.append(again)
     if found.failures:
         steps.append(f"{same_crawl('urls', plan)} --state failed")

@@ -7,14 +7,15 @@ import msgspec
 
 from outrider.cli.display import byte_count, span
 from outrider.cli.evidence import Evidence
-from outrider.cli.opened import crawl_again, same_crawl
+from outrider.cli.opened import same_crawl
+from outrider.cli.status import command_again
 from outrider.cli.tables import Fact, moment, moment_and_distance
 from outrider.cli.urls import task_record
 from outrider.crawler.page_tail import split_location
 from outrider.crawler.plan import CrawlPlan
 from outrider.model.artifact import Artifact
 from outrider.model.lease import Outcome
-from outrider.model.task import DiscoveryType, Task
+from outrider.model.task import CrawlState, DiscoveryType, Task
 from outrider.policy.explaining import Cause
 from outrider.policy.politeness import effective_delay
 from outrider.policy.scope import Scope, ScopeRule
@@ -132,7 +133,7 @@ def facts_of(evidence: Evidence, plan: CrawlPlan) -> list[Fact]:
 
 def advice(evidence: Evidence, plan: CrawlPlan) -> list[str]:
     """Say what can be done about it, where something can."""
-    again = crawl_again(plan, evidence.last_run)
+    again = command_again(plan, evidence.last_run)
     run_again = [] if evidence.processes else [again]
     match evidence.explanation.cause:
         case Cause.OUT_OF_SCOPE:
@@ -297,9 +298,11 @@ def _scope(scope: Scope, *, is_certain: bool) -> str:
 
 def _crawl(evidence: Evidence) -> str:
     pages = evidence.pages
-    work = "at work" if evidence.processes else "no process at work"
+    work = f"{evidence.crawl.state}, {'at work' if evidence.processes else 'no process at work'}"
+    if evidence.crawl.state is CrawlState.RUNNING and not evidence.processes:
+        work = "no process at work"  # that the store would let it run on says nothing to people
     began = span((evidence.now - evidence.crawl.created_at) / 1000)
     return (
-        f"{evidence.crawl.name}, {evidence.crawl.state}, {work}, begun {began} ago: "
+        f"{evidence.crawl.name}, {work}, begun {began} ago: "
         f"{pages.completed:,} done, {pages.pending:,} pending, {pages.failed:,} failed"
     )

@@ -42,6 +42,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     bytes_received: int
     failures: dict[str, int]
+    """Tries of this execution that failed, by reason; a page that is tried again counts each time."""
     skipped: dict[str, int]
     waiting_on: list[str]
     results: dict[str, str]
@@ -117,7 +118,7 @@ def _rows(summary: Summary) -> list[tuple[str, list[str]]]:
         ("time", [f"{span(summary.seconds)}, {rate:.1f} pages/s"]),
     ]
     if summary.failures:
-        rows.append(("failures", [kinds(summary.failures, _MOST_KINDS)]))
+        rows.append(("failed tries", [kinds(summary.failures, _MOST_KINDS)]))
     if summary.skipped:
         rows.append(("links skipped", [kinds(summary.skipped, _MOST_KINDS)]))
     if summary.waiting_on:

@@ -9,6 +9,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from outrider.cli.exits import ExitCode
 from tests.cli.conftest import ROOT, Outrider
 
@@ -78,8 +80,9 @@ def test_a_port_that_is_taken_is_refused_where_it_was_asked_for(outrider: Outrid
             assert f"cannot serve on port {port} of 127.0.0.1: Address already in use" in answer.stderr
 
 
-def test_a_site_of_no_pages_is_refused(outrider: Outrider) -> None:
-    answer = outrider("demo", "--pages", "-1")
+@pytest.mark.parametrize("pages", ["0", "-1"])
+def test_a_site_of_no_pages_is_refused(outrider: Outrider, pages: str) -> None:
+    answer = outrider("demo", "--pages", pages)
     assert answer.returncode == ExitCode.REFUSED
     assert "pages must be between 1 and" in answer.stderr
 

@@ -1,3 +1,4 @@
+import asyncio
 import csv
 import json
 import os
@@ -9,6 +10,10 @@ import pytest
 
 from outrider.cli.exits import ExitCode
 from outrider.crawler.page_lines import PageLines
+from outrider.model.artifact import Fetch
+from outrider.model.lease import LeaseRequest, Outcome, Report
+from outrider.model.task import CrawlLimits, Discovered
+from outrider.store.opening import open_store
 from tests.cli.conftest import ROOT, CrawledSite, Outrider
 
 
@@ -40,8 +45,8 @@ def test_urls_come_as_json_csv_or_text(crawled: CrawledSite, outrider: Outrider,
     records = [json.loads(line) for line in outrider(*export).stdout.splitlines()]
     assert outrider(*export, "--format", "txt").stdout.split() == [record["url"] for record in records]
     file = tmp_path / "urls.csv"
-    file.write_text("something older\n")
-    assert outrider(*export, "--format", "csv", "--output", file).returncode == ExitCode.OK
+    for _ in range(2):
+        assert outrider(*export, "--format", "csv", "--output", file).returncode == ExitCode.OK
     with file.open(newline="") as table:
         rows = list(csv.DictReader(table))
     assert [(row["url"], row["state"]) for row in rows] == [(record["url"], record["state"]) for record in records]
@@ -86,6 +91,60 @@ def test_a_file_of_something_else_is_not_touched(crawled: CrawledSite, outrider:
     answer = outrider("export", "--data", crawled.data, "--output", file)
     assert answer.returncode == ExitCode.STORE
     assert file.read_text() == "dear diary\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--what", "artifacts"], ["--what", "urls"], ["--what", "urls", "--format", "csv"]]
+)
+def test_an_earlier_export_of_the_same_kind_is_replaced(
+    crawled: CrawledSite, outrider: Outrider, tmp_path: Path, arguments: list[str]
+) -> None:
+    file = tmp_path / "exported"
+    export = ("export", "--data", crawled.data, *arguments, "--output", file)
+    assert outrider(*export).returncode == ExitCode.OK
+    whole = file.read_bytes()
+    file.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    assert outrider(*export).returncode == ExitCode.OK
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--what", "artifacts"], *(["--what", "urls", "--format", form] for form in ("json", "csv", "txt"))],
+)
+def test_a_file_that_is_no_earlier_export_is_not_replaced(
+    crawled: CrawledSite, outrider: Outrider, tmp_path: Path, arguments: list[str]
+) -> None:
+    pages, diary, seeds = (tmp_path / name for name in ("pages.jsonl", "diary.txt", "seeds.txt"))
+    outrider("export", "--data", crawled.data, "--output", pages)
+    diary.write_text("dear diary\n")
+    seeds.write_text("https://example.org/\n")
+    for file in (crawled.data / "outrider.sqlite", pages, diary, seeds):
+        before = file.read_bytes()
+        answer = outrider("export", "--data", crawled.data, *arguments, "--output", file)
+        assert answer.returncode == ExitCode.REFUSED
+        assert answer.stderr.startswith(f"outrider: {file} is there already")
+        assert "name another file" in answer.stderr
+        assert file.read_bytes() == before
+
+
+def test_what_was_fetched_before_a_crawl_was_begun_anew_is_not_exported(outrider: Outrider, tmp_path: Path) -> None:
+    async def begin_twice() -> None:
+        async with await open_store(f"sqlite:///{tmp_path / 'outrider.sqlite'}") as stores:
+            for now in (1_000_000, 2_000_000):
+                if now > 1_000_000:
+                    await stores.urls.delete_crawl("DEFAULT")
+                await stores.urls.create_crawl("DEFAULT", limits=CrawlLimits(robots=False), now=now)
+                await stores.urls.add("DEFAULT", [Discovered(url="https://example.org/")], now=now)
+                request = LeaseRequest(worker="w", request_id=str(now), slots=1, crawl="DEFAULT")
+                (lease,) = (await stores.urls.lease(request, now=now)).leases
+                done = Report(token=lease.token, outcome=Outcome.DONE, fetch=Fetch(http_status=200))
+                await stores.urls.report([done], now=now)
+
+    asyncio.run(begin_twice())
+    for what in ("pages", "artifacts"):
+        lines = outrider("export", "--data", tmp_path, "--what", what).stdout.splitlines()
+        assert [json.loads(line)["url"] for line in lines] == ["https://example.org/"]
 
 
 def test_a_reader_that_goes_away_is_no_error_message(crawled: CrawledSite) -> None:

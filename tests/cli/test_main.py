@@ -1,4 +1,7 @@
+import os
 import re
+import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +15,10 @@ from outrider.cli import main
 from outrider.cli.main import ExitCode
 from outrider.model import errors
 from outrider.model.errors import OutriderError, StoreError
+from tests.cli.conftest import CrawledSite
 
 ROOT = Path(__file__).parent.parent.parent
+OUTRIDER = f"{sys.executable} -m outrider.cli.main"
 
 
 def outrider(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -21,6 +26,17 @@ def outrider(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "outrider.cli.main", *arguments],
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def run_command_that_raises(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
@@ -99,6 +115,64 @@ def test_a_message_that_is_not_encodable_is_still_told() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (answer.returncode, answer.stderr) == (ExitCode.REFUSED, "outrider: bad \\ud800 text\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_crawl_does_without_standard_streams(tmp_path: Path, closed: str) -> None:
+    """The port is closed: to try and to find nothing is all that is wanted."""
+    seeds = f"crawl http://127.0.0.1:{closed_port()}/ --no-robots --max-wait 0 --delay 0"
+    answer = shell(f"{OUTRIDER} {seeds} --data {tmp_path} {closed}")
+    assert answer.returncode in (ExitCode.WAITING, ExitCode.NOTHING_FETCHED)
+    assert "Traceback" not in answer.stderr
+
+
+def test_standard_input_that_is_closed_has_no_seeds(tmp_path: Path) -> None:
+    answer = shell(f"{OUTRIDER} crawl --seeds - --data {tmp_path} <&-")
+    assert answer.returncode == ExitCode.NOTHING_FETCHED
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["config", "status --data {data}", "status --json --data {data}", "urls --data {data}", "--help",
+                "export --what urls --data {data}", "export --data {data}"],
+)  # fmt: skip
+def test_output_on_a_full_disk_is_one_line(crawled: CrawledSite, command: str) -> None:
+    answer = shell(f"{OUTRIDER} {command.format(data=crawled.data)} > /dev/full")
+    assert answer.returncode == ExitCode.STORE
+    assert re.fullmatch(r"outrider: .*No space left on device.*\n", answer.stderr)
+
+
+@pytest.mark.parametrize("command", ["config", "status --data {data}", "urls --data {data} --all", "--help"])
+def test_a_reader_that_has_enough_is_no_error_message(crawled: CrawledSite, command: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = shlex.split(f"{OUTRIDER} {command.format(data=crawled.data)}")
+    answer = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    os.close(write)
+    assert (answer.returncode, answer.stderr) == (ExitCode.UNEXPECTED, "")
+
+
+def test_an_error_that_cannot_be_told_keeps_its_code(tmp_path: Path) -> None:
+    assert shell(f"{OUTRIDER} status --data {tmp_path} 2> /dev/full").returncode == ExitCode.REFUSED
+
+
+def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "outrider.log").mkdir()
+    answer = shell(f"{OUTRIDER} crawl http://127.0.0.1:{closed_port()}/ --data {tmp_path}")
+    assert answer.returncode == ExitCode.STORE
+    assert answer.stderr == f"outrider: reading or writing {tmp_path}/outrider.log failed: Is a directory\n"
+
+
+@pytest.mark.parametrize("with_file", [False, True])
+def test_without_a_usable_seed_nothing_is_begun(tmp_path: Path, with_file: bool) -> None:
+    (tmp_path / "seeds.txt").write_text("hello\nworld\n")
+    seeds = f"--seeds {tmp_path / 'seeds.txt'}" if with_file else "hello world"
+    answer = shell(f"{OUTRIDER} crawl {seeds} --data {tmp_path / 'data'} --fresh")
+    assert answer.returncode == ExitCode.REFUSED
+    line = "line 1: " if with_file else ""
+    assert answer.stderr.startswith(f"outrider: no usable seed: {line}this is neither a URL nor a domain")
+    assert answer.stderr.count("\n") == 1
+    assert not (tmp_path / "data").exists()
 
 
 def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

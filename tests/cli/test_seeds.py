@@ -103,6 +103,19 @@ def test_a_ranked_list_gives_ranks_and_each_line_is_looked_at_for_itself(path: P
     assert reading.refusals == []
 
 
+@pytest.mark.parametrize("header", ["rank,domain", '"Rank", "Domain"', "GlobalRank,Site"])
+def test_a_ranked_list_may_have_a_header_and_quotes(path: Path, header: str) -> None:
+    content = f"""{header}\n1,"example.org"\n"2", "example.com"\n3,"broken\n"""
+    seeds, reading = read_file(path, content.encode())
+    assert [(seed.url, seed.rank) for seed in seeds] == [("https://example.org/", 1), ("https://example.com/", 2)]
+    assert [each.line for each in reading.refusals] == [4]
+
+
+def test_a_header_is_looked_for_in_the_first_line_alone(path: Path) -> None:
+    _, reading = read_file(path, b"1,example.org\nrank,domain\n")
+    assert [each.line for each in reading.refusals] == [2]
+
+
 def test_a_bad_line_is_refused_with_its_number_and_the_rest_is_read(path: Path) -> None:
     seeds, reading = read_file(path, b"a.example\nGarbage\n\xff\xfe.example\n3,b.example,more\nb.example\n")
     assert [seed.line for seed in seeds] == [1, 5]

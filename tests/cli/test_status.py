@@ -9,8 +9,9 @@ from outrider.cli.exits import ExitCode
 from outrider.cli.opened import Workers, look_for_workers
 from outrider.frontier.presence import Presence
 from outrider.model.gate import GateSettings
+from outrider.model.job import RunKind, RunStatus
 from outrider.model.lease import LeaseRequest, Outcome, Report
-from outrider.model.task import CrawlLimits, Discovered
+from outrider.model.task import CrawlLimits, Discovered, Kind
 from outrider.store.opening import open_store
 from tests.cli.conftest import CrawledSite, Outrider
 
@@ -38,7 +39,7 @@ async def waiting_crawl(data: Path, *, blocked: bool = False) -> None:
 def test_it_tells_what_is_done_what_failed_and_where_everything_lies(crawled: CrawledSite, outrider: Outrider) -> None:
     answer = outrider("status", "--data", crawled.data)
     assert (answer.returncode, answer.stderr) == (ExitCode.OK, "")
-    for words in ("DEFAULT, running", "nothing is left to do", "past a limit", "depth 2", "completed: drained",
+    for words in ("DEFAULT, finished", "nothing is left to do", "past a limit", "depth 2", "completed: drained",
                   "robots.txt obeyed", str(crawled.data / "outrider.sqlite"), "1 file,"):  # fmt: skip
         assert words in answer.stdout
 
@@ -71,6 +72,55 @@ def test_a_domain_that_waits_is_told_with_the_reason(
     shown = outrider("status", "--data", tmp_path).stdout
     assert f"example.org: {reason}, " in shown
     assert "pages 1,234,567" in shown
+
+
+def test_a_crawl_of_which_only_a_sitemap_is_left_is_not_finished(tmp_path: Path, outrider: Outrider) -> None:
+    async def add() -> None:
+        async with await open_store(f"sqlite:///{tmp_path / 'outrider.sqlite'}") as stores:
+            await stores.urls.create_crawl("DEFAULT", limits=CrawlLimits(robots=False))
+            await stores.urls.add("DEFAULT", [Discovered(url=f"{SITE}sitemap.xml", kind=Kind.SITEMAP)])
+
+    asyncio.run(add())
+    shown = outrider("status", "--data", tmp_path).stdout
+    assert "DEFAULT, running" in shown
+    assert "something can be fetched at once" in shown
+    assert "the same `outrider crawl` command again" in shown
+
+
+def test_a_long_reason_is_trimmed_for_people_and_whole_for_programs(tmp_path: Path, outrider: Outrider) -> None:
+    reason = "out of luck " * 30
+
+    async def fail() -> None:
+        async with await open_store(f"sqlite:///{tmp_path / 'outrider.sqlite'}") as stores:
+            await stores.urls.create_crawl("DEFAULT", limits=CrawlLimits(robots=False))
+            await stores.urls.add("DEFAULT", [Discovered(url=SITE)])
+            (lease,) = (await stores.urls.lease(LeaseRequest(worker="w", request_id="1", slots=1))).leases
+            await stores.urls.report([Report(token=lease.token, outcome=Outcome.REFUSED, reason=reason)])
+            run = await stores.control.open_run("DEFAULT", RunKind.CRAWL)
+            await stores.control.close_run(run.id, RunStatus.FAILED, reason)
+
+    asyncio.run(fail())
+    shown = outrider("status", "--data", tmp_path).stdout
+    assert shown.count("…") == 2
+    assert max(map(len, shown.splitlines())) < 200
+    told = json.loads(outrider("status", "--data", tmp_path, "--json").stdout)
+    assert (list(told["failures"]), told["runs"][0]["reason"]) == ([reason], reason)
+
+
+@pytest.mark.parametrize("command", [["status"], ["explain", SITE]])
+def test_standard_input_is_not_recommended_as_the_place_of_the_seeds(
+    tmp_path: Path, outrider: Outrider, command: list[str]
+) -> None:
+    async def begin() -> None:
+        async with await open_store(f"sqlite:///{tmp_path / 'outrider.sqlite'}") as stores:
+            await stores.urls.create_crawl("DEFAULT", limits=CrawlLimits(robots=False))
+            await stores.urls.add("DEFAULT", [Discovered(url=SITE)])
+            await stores.control.open_run("DEFAULT", RunKind.CRAWL, settings={"seeds": [], "seeds_file": "-"})
+
+    asyncio.run(begin())
+    shown = outrider(*command, "--data", tmp_path).stdout
+    assert "the same `outrider crawl` command again" in shown
+    assert "--seeds" not in shown
 
 
 def test_a_process_that_is_alive_is_told_from_one_that_was_killed(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_it_tells_what_was_fetched_what_was_not_and_where_it_is() -> None:
         "5,646 pending, 300 past a limit of depth or pages",
         "34.5 MB in 1,260 answers",
         "3 min 12 s, 5.2 pages/s",
+        "failed tries",
         "http 404 (12), timeout (3)",
         "out of scope (120), nofollow (3)",
         "example.org: 429, asked for 30 s (1,200 waiting)",
@@ -116,7 +117,7 @@ def test_passwords_are_hidden() -> None:
 def test_a_clean_end_has_no_lines_about_trouble() -> None:
     text = printed(summary_of(CrawlEnding.DRAINED, CLEAN))
     assert "finished: nothing is left to fetch" in text
-    for absent in ("failures", "links skipped", "waiting on"):
+    for absent in ("failed tries", "links skipped", "waiting on"):
         assert absent not in text
 
 

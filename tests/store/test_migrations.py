@@ -214,6 +214,17 @@ def test_a_database_with_tables_of_somebody_else_is_refused_and_left_alone(postg
     assert everything_in(postgres_database) == {"tasks"}
 
 
+@pytest.mark.parametrize("change", [migrate.upgrade, lambda dsn: migrate.downgrade(dsn, "base")])
+def test_the_file_of_another_program_is_not_migrated(tmp_path: Path, change: Callable[[str], object]) -> None:
+    file = tmp_path / "theirs.sqlite"
+    dsn = f"sqlite:///{file}"
+    query(dsn, "CREATE TABLE notes (theirs int)")
+    before = file.read_bytes()
+    with pytest.raises(StoreNotOurs, match="not one of Outrider's"):
+        change(dsn)
+    assert file.read_bytes() == before
+
+
 # ------------------------------------------- files that are just being made
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from outrider.model.errors import StoreError
+from outrider.model.errors import StoreError, StoreNotOurs
 from outrider.store.dsn import PostgresDsn, SqliteDsn, parse_dsn
 from outrider.store.sql.postgres.connection import connect_once
 from outrider.store.sql.sqlite.errors import translated_sqlite_errors
@@ -119,9 +119,19 @@ def _run(dsn: str, action: Callable[["Config"], None]) -> None:
         case SqliteDsn() as sqlite_dsn:
             Path(sqlite_dsn.path).parent.mkdir(parents=True, exist_ok=True)
             with _sqlite_connection(sqlite_dsn) as connection:
+                _check_ours(sqlite_dsn, connection)
                 act(connection)
         case PostgresDsn() as postgres_dsn:
             asyncio.run(_on_postgres(postgres_dsn, act))
+
+
+def _check_ours(dsn: SqliteDsn, connection: "Connection") -> None:
+    """Refuse the file of another program: one that has tables, but not the one that tells our revision."""
+    from sqlalchemy import inspect
+
+    tables = inspect(connection).get_table_names()
+    if tables and VERSION_TABLE not in tables:
+        raise StoreNotOurs(f"{dsn.shown} is an SQLite database, but not one of Outrider's; name another file")
 
 
 @contextmanager
