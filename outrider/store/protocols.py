@@ -8,6 +8,7 @@ either does the whole of what it says or raises and does nothing.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from outrider.model.api_key import ApiKey, Role
 from outrider.model.artifact import Artifact, ArtifactHorizon
 from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed
 from outrider.model.gate import Gate, GateSettings
@@ -200,7 +201,7 @@ class UrlStore(Protocol):
 
 
 class ControlStore(Protocol):
-    """The control plane: domains, claims, jobs, runs, workers, outbox."""
+    """The control plane: domains, claims, jobs, runs, workers, API keys, outbox."""
 
     async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
         """Store the domains that are new and fill what others lack; one answer for each seed, in order."""
@@ -365,6 +366,31 @@ class ControlStore(Protocol):
 
     async def expired_workers(self, *, now: int | None = None) -> list[Worker]:
         """List the registrations that have expired."""
+        ...
+
+    async def create_key(
+        self,
+        key_id: str,
+        digest: str,
+        *,
+        name: str,
+        role: Role,
+        crawls: Sequence[str] = (),
+        now: int | None = None,
+    ) -> ApiKey:
+        """Keep an API key, of its secret the digest only; the same again changes nothing."""
+        ...
+
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        """Find an API key, revoked or not."""
+        ...
+
+    async def list_keys(self) -> list[ApiKey]:
+        """List all API keys, the revoked ones too, the oldest first."""
+        ...
+
+    async def revoke_key(self, key_id: str, *, now: int | None = None) -> ApiKey:
+        """End an API key; raises `UnknownKey`."""
         ...
 
     async def append_messages(self, messages: Sequence[OutboxMessage], *, now: int | None = None) -> list[str]:
