@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outrider import __version__
-from outrider.cli import bench, config, crawl, db
+from outrider.cli import bench, config, crawl, db, keys, serve, work
 from outrider.cli.exits import ExitCode as ExitCode
 from outrider.model.errors import OutriderError, StoreError
 
@@ -23,6 +23,9 @@ app.add_typer(db.app, name="db")
 app.add_typer(bench.app, name="bench")
 app.command()(crawl.crawl)
 app.command()(config.config)
+app.command()(serve.serve)
+app.command()(work.work)
+app.add_typer(keys.app, name="keys")
 
 
 def _print_version(wanted: bool) -> None:
