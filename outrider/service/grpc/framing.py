@@ -30,6 +30,8 @@ class MessageDecoder(Generic[Request]):
 
     def feed(self, chunk: bytes) -> None:
         """Take in what came."""
+        if not chunk:
+            return
         self._missing -= len(chunk)
         self._parts.append(chunk)
         if self._missing <= 0:
@@ -43,6 +45,8 @@ class MessageDecoder(Generic[Request]):
         Stops when the list is full or `most_bytes` are decoded, which a compressed chunk can be a thousand times over.
         Raises for what cannot be read; what came before it is in the list by then.
         """
+        if self._parts:
+            return False
         buffer, position, end = self._buffer, self._position, len(self._buffer)
         parse, unpack = self._parse, _PREFIX.unpack_from
         budget = most_bytes
