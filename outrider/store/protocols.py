@@ -10,6 +10,17 @@ from typing import Protocol
 
 from outrider.model.api_key import ApiKey, Role
 from outrider.model.artifact import Artifact, ArtifactHorizon
+from outrider.model.batch import (
+    KnownUrl,
+    ListedUrl,
+    QueueChange,
+    QueueNames,
+    Served,
+    ServeRequest,
+    Statistics,
+    UrlFilter,
+    UrlRange,
+)
 from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.job import (
@@ -193,6 +204,54 @@ class UrlStore(Protocol):
 
     async def purge(self, crawl: str, *, before: int, key: str | None = None) -> int:
         """Remove tasks discovered before a time, except those in flight; tell how many."""
+        ...
+
+    async def serve(self, request: ServeRequest, *, now: int | None = None) -> list[Served]:
+        """Hand out a batch by URLFrontier's rules: without tokens, and nothing while the frontier is inactive.
+
+        What is served is left alone until its lease expires; it is then due again, as often as that happens.
+        """
+        ...
+
+    async def put_known(self, crawl: str, items: Sequence[KnownUrl], *, now: int | None = None) -> list[AddResult]:
+        """Set tasks to what a client knows of them, or make them; one answer for each item, in order.
+
+        Any lease on them ends. Of two items for one task, the last holds.
+        """
+        ...
+
+    async def change_queue(self, crawl: str, key: str, change: QueueChange, *, now: int | None = None) -> None:
+        """Set some of a queue's overrides and leave the others, also before its first URL."""
+        ...
+
+    async def set_active(self, active: bool, *, now: int | None = None) -> None:
+        """Have `serve` hand out batches, or nothing."""
+        ...
+
+    async def is_active(self) -> bool:
+        """Tell whether `serve` hands out batches."""
+        ...
+
+    async def statistics(self, crawl: str, key: str | None = None, *, now: int | None = None) -> Statistics:
+        """Sum up a crawl or one of its queues for batch clients."""
+        ...
+
+    async def queue_names(
+        self, crawl: str, *, start: int = 0, size: int = ..., everything: bool = False, now: int | None = None
+    ) -> QueueNames:
+        """List the keys of queues that have had a URL: those that may give something, or everything."""
+        ...
+
+    async def find_url(self, crawl: str, url: str, key: str | None = None) -> ListedUrl | None:
+        """Find a URL by any spelling, with its metadata."""
+        ...
+
+    async def list_urls(self, crawl: str, which: UrlFilter = ..., *, cursor: str | None = None) -> UrlRange:
+        """List the URLs of one range of a crawl; ranges may be empty, and the last one has no cursor."""
+        ...
+
+    async def count_urls(self, crawl: str, which: UrlFilter = ...) -> int:
+        """Count URLs of a crawl, range by range."""
         ...
 
     async def close(self) -> None:
