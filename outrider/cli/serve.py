@@ -81,13 +81,13 @@ def _run(plan: "CrawlPlan", settings: "Settings", options: "ServerOptions", rate
 
 
 async def _serve(plan: "CrawlPlan", settings: "Settings", options: "ServerOptions", rate: float) -> None:
-    from outrider.crawler.execution import store_dsn
+    from outrider.cli.keys import dsn_of
     from outrider.service.app import open_service
     from outrider.service.server import serve as serve_until_stopped
     from outrider.store.dsn import parse_dsn
 
     only_local = _is_loopback(options.host)
-    dsn = store_dsn(plan)
+    dsn = dsn_of(plan)
     async with open_service(dsn, settings, only_local=only_local, rate=rate) as service:
         has_keys = any(key.revoked_at is None for key in await service.backend.stores.control.list_keys())
         if not only_local and not has_keys:

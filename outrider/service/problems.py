@@ -1,6 +1,7 @@
 """Problems: what an error becomes on the wire (RFC 9457), and what the client makes of it again.
 
-Every error of Outrider has a word of its own, which stays the same: programs go by it, people by the detail.
+Every error that a frontier can raise has a word of its own, which stays the same: programs go by it, people by the
+detail.
 """
 
 from collections.abc import Mapping
@@ -8,8 +9,6 @@ from typing import Final
 
 import msgspec
 
-from outrider.crawler.decoding import BadEncoding
-from outrider.crawler.fetch import FetchFailed
 from outrider.model.api_key import UnknownKey
 from outrider.model.domain import UnknownDomain
 from outrider.model.errors import (
@@ -106,8 +105,6 @@ KINDS: Final[Mapping[type[OutriderError], Kind]] = {
     UnsupportedMedia: Kind("unsupported-media-type", 415, "The body is of another kind"),
     InvalidInput: Kind("invalid-input", 422, "A value is not of the form that it must have"),
     UrlRefused: Kind("url-refused", 422, "The URL cannot be crawled"),
-    BadEncoding: Kind("bad-encoding", 422, "A text cannot be read"),
-    FetchFailed: Kind("fetch-failed", 502, "A fetch failed"),
     RateExceeded: Kind("rate-exceeded", 429, "Too many requests"),
     HeadersTooLarge: Kind("headers-too-large", 431, "The headers are too large"),
     StoreUnavailable: Kind("store-unavailable", 503, "The store is out of reach"),
