@@ -142,6 +142,9 @@ async def test_the_export_streams_lines_and_an_import_takes_them_back(served: Se
     await served.crawl()
     await served.add(*(f"http://a.example/{number}" for number in range(3_000)), priority=5, depth=2)
     await served.add("http://a.example/named", key="own")
+    (lease,) = (await served.lease(slots=1))["leases"]
+    done = {"token": lease["token"], "outcome": "done", "fetch": {"http_status": 200}}
+    await served.ask("POST", "/v1/report", {"reports": [done]})
     stream = await served.ask("GET", "/v1/crawls/news/urls", headers={"accept": "application/x-ndjson"})
     assert stream.headers["content-type"] == "application/x-ndjson"
     assert stream.text == (await served.ask("GET", "/v1/crawls/news/urls?stream=1")).text
@@ -158,7 +161,7 @@ async def test_the_export_streams_lines_and_an_import_takes_them_back(served: Se
     copy = await served.ask("GET", "/v1/crawls/copy/urls?stream=1")
 
     def facts(text: str) -> list[tuple[object, ...]]:
-        names = ("url", "key", "state", "kind", "depth", "priority", "discovered_by")
+        names = ("url", "key", "state", "kind", "depth", "discovered_by")
         return [tuple(json.loads(line)[name] for name in names) for line in text.splitlines()]
 
     assert facts(copy.text) == facts(stream.text)
@@ -174,13 +177,27 @@ async def test_an_import_tells_which_lines_it_could_not_take(served: Served) -> 
         '{"known": {"info": {"url": "http://a.example/k", "key": "q"}, "refetchableFromDate": "4102444800"}}',
         '{"discovered": {"info": {"url": "http://a.example/d"}}}',
         '{"no": "url"}',
+        '{"known": {"info": {"url": "http://a.example/done"}}}',
     ]
     headers = {"content-type": "application/x-ndjson"}
     answer = await served.ask("POST", "/v1/crawls/news/import", data="\n".join(lines), headers=headers)
-    assert (answer.json["new"], answer.json["rejected"]) == (3, 3)
+    assert (answer.json["new"], answer.json["rejected"]) == (4, 3)
     assert [refusal.partition(":")[0] for refusal in answer.json["refusals"]] == ["line 3", "line 7", "line 4"]
     (known,) = (await served.ask("GET", "/v1/crawls/news/urls?key=q")).json["urls"]
     assert known["due_at"].startswith("2100-01-01")
+    (done,) = (await served.ask("GET", "/v1/crawls/news/urls?state=completed")).json["urls"]
+    assert done["url"] == "http://a.example/done"
+
+
+async def test_an_import_changes_nothing_of_what_is_there(served: Served) -> None:
+    await served.crawl()
+    await served.add("http://a.example/", depth=1)
+    line = '{"url": "http://a.example/", "state": "completed", "depth": 5}'
+    headers = {"content-type": "application/x-ndjson"}
+    answer = await served.ask("POST", "/v1/crawls/news/import", data=line, headers=headers)
+    assert (answer.json["new"], answer.json["known"]) == (0, 1)
+    (task,) = (await served.ask("GET", "/v1/crawls/news/urls")).json["urls"]
+    assert (task["state"], task["depth"]) == ("pending", 1)
 
 
 async def test_a_url_is_explained_from_all_that_is_known_of_it(served: Served) -> None:

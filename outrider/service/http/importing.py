@@ -1,17 +1,19 @@
 """The import: JSON lines of our own export, of bare discoveries, or of a URLFrontier.
 
 The body is read as it comes and stored batch by batch, so that its length does not matter. An import that was broken
-off is simply sent again: what is there already is known.
+off is simply sent again: what is there already is known, and stays as it is. What was completed comes as completed;
+what had failed, or was being fetched, gets a fresh start.
 """
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 
 from outrider.model.api_key import Role
+from outrider.model.batch import KnownUrl
 from outrider.model.errors import LimitExceeded
 from outrider.model.task import Added, AddResult, Discovered, DiscoveryType
 from outrider.service.http.endpoint import JSON_LINES, Call, Endpoint, check_media
@@ -22,6 +24,8 @@ from outrider.service.http.working import CRAWL
 AT_ONCE: Final = 1_000
 MAX_LINE_BYTES: Final = 128 * 1024
 REFUSALS_TOLD: Final = 20
+DONE_SOON_MS: Final = 3_600_000
+"""When something that is done would be due, were the import broken off before it says so."""
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -29,7 +33,7 @@ class Info(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     url: str
     key: str | None = None
-    metadata: dict[str, object] | None = None
+    metadata: dict[str, Any] | None = None
 
 
 class Wrapped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -52,9 +56,16 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     discovered_by: DiscoveryName = "import"
     due_at: str | None = None
     due_in_ms: int = 0
-    metadata: dict[str, object] | None = None
+    metadata: dict[str, Any] | None = None
     discovered: Wrapped | None = None
     known: Wrapped | None = None
+
+
+class Found(NamedTuple):
+    """What a line says."""
+
+    item: Discovered
+    is_done: bool
 
 
 class Refused(Exception):
@@ -68,16 +79,15 @@ async def import_urls(call: Call) -> ImportAnswer:
     totals = dict.fromkeys(Added, 0)
     refusals: list[str] = []
     async for batch in _batches(call.request):
-        items, numbers = [], []
+        found, numbers = [], []
         for number, line in batch:
             try:
-                items.append(discovered_of(line, now_ms()))
+                found.append(read_line(line, now_ms()))
                 numbers.append(number)
             except Refused as refusal:
                 totals[Added.REJECTED] += 1
                 _tell(refusals, number, str(refusal))
-        results = await call.backend.frontier.add(call.crawl, items)
-        call.backend.metrics.added(results)
+        results = await _stored(call, found)
         for number, result in zip(numbers, results, strict=True):
             totals[result.outcome] += 1
             if result.outcome is Added.REJECTED:
@@ -85,6 +95,20 @@ async def import_urls(call: Call) -> ImportAnswer:
     return ImportAnswer(
         new=totals[Added.NEW], known=totals[Added.KNOWN], rejected=totals[Added.REJECTED], refusals=refusals
     )
+
+
+async def _stored(call: Call, found: list[Found]) -> list[AddResult]:
+    """Add what is new, and have done what is done; until it is, nobody is to fetch it."""
+    results = await call.backend.frontier.add(call.crawl, [each.item for each in found])
+    call.backend.metrics.added(results)
+    done = [
+        KnownUrl(url=each.item.url, due_at=None, key=each.item.key, metadata=each.item.metadata)
+        for each, result in zip(found, results, strict=True)
+        if each.is_done and result.outcome is Added.NEW
+    ]
+    if done:
+        await call.backend.stores.urls.put_known(call.crawl, done)
+    return results
 
 
 def _reason(result: AddResult) -> str:
@@ -117,8 +141,8 @@ async def _batches(request: Request) -> AsyncIterator[list[tuple[int, bytes]]]:
         yield batch
 
 
-def discovered_of(text: bytes, now: int) -> Discovered:
-    """Read a line as a discovery, or raise `Refused`."""
+def read_line(text: bytes, now: int) -> Found:
+    """Read a line, or raise `Refused`."""
     try:
         line = msgspec.json.decode(text, type=Line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -130,35 +154,35 @@ def discovered_of(text: bytes, now: int) -> Discovered:
         raise Refused("it has no url")
     if line.kind == "robots":
         raise Refused("robots.txt is fetched anew wherever it is needed")
-    if line.state in ("completed", "failed"):
-        raise Refused(f"it is {line.state}, and a frontier stores only what is still to be fetched")
-    return Discovered(
+    is_done = line.state == "completed"
+    due_in_ms = line.due_in_ms if line.due_at is None else max(_moment(line.due_at) - now, 0)
+    item = Discovered(
         url=line.url,
         depth=line.depth,
         priority=line.priority,
         key=line.key,
         kind=KINDS[line.kind],
-        due_in_ms=line.due_in_ms if line.due_at is None else max(_moment(line.due_at) - now, 0),
+        due_in_ms=DONE_SOON_MS if is_done else due_in_ms,
         discovery_type=DISCOVERIES[line.discovered_by],
         metadata=line.metadata,
     )
+    return Found(item, is_done)
 
 
-def _of_urlfrontier(wrapped: Wrapped, now: int, *, is_known: bool) -> Discovered:
+def _of_urlfrontier(wrapped: Wrapped, now: int, *, is_known: bool) -> Found:
     try:
         due = int(wrapped.refetchable_from_date) * 1000
     except ValueError:
         raise Refused("refetchableFromDate is not a number") from None
-    if is_known and due == 0:
-        raise Refused("it is completed, and a frontier stores only what is still to be fetched")
-    info = wrapped.info
-    return Discovered(
+    info, is_done = wrapped.info, is_known and due == 0
+    item = Discovered(
         url=info.url,
         key=info.key or None,
         metadata=info.metadata or None,
-        due_in_ms=max(due - now, 0) if is_known else 0,
+        due_in_ms=DONE_SOON_MS if is_done else (max(due - now, 0) if is_known else 0),
         discovery_type=DiscoveryType.IMPORT,
     )
+    return Found(item, is_done)
 
 
 def _moment(text: str) -> int:
