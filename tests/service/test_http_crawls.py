@@ -136,6 +136,8 @@ async def test_a_query_that_makes_no_sense_is_refused(served: Served, query: str
     await served.crawl()
     answer = await served.ask("GET", f"/v1/crawls/news/urls?{query}")
     assert (answer.status, answer.json["status"]) == (422, 422)
+    streamed = await served.ask("GET", f"/v1/crawls/news/urls?stream=1&{query}")
+    assert streamed.status == 422
 
 
 async def test_the_export_streams_lines_and_an_import_takes_them_back(served: Served) -> None:

@@ -13,7 +13,7 @@ from outrider.crawler.robots import RobotsRules, product_token
 from outrider.model.errors import InvalidInput
 from outrider.model.gate import Gate
 from outrider.model.machines import TaskState
-from outrider.model.task import Task, TaskFilter
+from outrider.model.task import Task, TaskFilter, TaskPage
 from outrider.model.url import Location, locate
 from outrider.policy.admission import key_for
 from outrider.service.http import translation
@@ -77,8 +77,9 @@ async def list_urls(call: Call) -> TaskList | Response:
     pattern = None if query.pattern is None else _compiled(query.pattern)
     urls = call.backend.stores.urls
     if query.stream or JSON_LINES in wanted:
-        await urls.get_crawl(call.crawl)  # while the answer can still say that there is none
-        return StreamingResponse(_lines(urls, call.crawl, which, pattern, query.cursor), media_type=JSON_LINES)
+        # The first page is read before the answer begins, which can then still be that there is no such crawl.
+        page = await urls.list_tasks(call.crawl, which, cursor=query.cursor, limit=EXPORTED_AT_ONCE)
+        return StreamingResponse(_lines(urls, call.crawl, which, pattern, page), media_type=JSON_LINES)
     return await _listed(urls, call.crawl, which, pattern, query)
 
 
@@ -94,18 +95,17 @@ async def _listed(urls: UrlStore, crawl: str, which: TaskFilter, pattern: Patter
 
 
 async def _lines(
-    urls: UrlStore, crawl: str, which: TaskFilter, pattern: Pattern | None, cursor: str | None
+    urls: UrlStore, crawl: str, which: TaskFilter, pattern: Pattern | None, page: TaskPage
 ) -> AsyncIterator[bytes]:
     """Write all URLs as JSON lines, read in short ranges: no long snapshot, and no more memory for more of them."""
     encoder = msgspec.json.Encoder()
     while True:
-        page = await urls.list_tasks(crawl, which, cursor=cursor, limit=EXPORTED_AT_ONCE)
         found = _matching(page.tasks, pattern)
         if found:
             yield encoder.encode_lines([translation.task_item(task) for task in found])
-        cursor = page.next_cursor
-        if cursor is None:
+        if page.next_cursor is None:
             return
+        page = await urls.list_tasks(crawl, which, cursor=page.next_cursor, limit=EXPORTED_AT_ONCE)
 
 
 def _matching(tasks: list[Task], pattern: Pattern | None) -> list[Task]:

@@ -16,6 +16,7 @@ from outrider.model.gate import Gate, Robots
 from outrider.model.lease import Holder, NoWork, Outcome, Renewal, Report, Token, Verdict
 from outrider.model.task import (
     MAX_BATCH,
+    MAX_KEY_CHARACTERS,
     AddResult,
     Counts,
     Crawl,
@@ -31,6 +32,7 @@ from outrider.model.task import (
 MAX_WAIT_MS: Final = 60_000
 """How long one request for work may wait for some."""
 
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_KEY_CHARACTERS)]
 KindName = Literal["page", "robots", "sitemap", "image"]
 DiscoveryName = Literal["seed", "link", "sitemap", "feed", "redirect", "refresh", "import", "robots"]
 StateName = Literal["discovered", "pending", "assigned", "completed", "failed"]
@@ -86,9 +88,9 @@ class AddAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class LeaseBody(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's wish for work. Asked again with the same `request_id`, it gives the same leases."""
 
-    worker: str
-    request_id: str
-    slots: int
+    worker: Name
+    request_id: Name
+    slots: Annotated[int, Meta(ge=1, le=MAX_BATCH)]
     wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
     """Where nothing is ready, wait for something, at most for so long."""
     lease_ms: int | None = None
