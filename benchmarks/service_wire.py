@@ -36,7 +36,14 @@ from outrider.service.grpc.framing import encode
 from outrider.service.grpc.methods import Bidirectional, CallContext, ServerStreaming, Service
 from outrider.service.server import Server, ServerOptions
 from outrider.service.urlfrontier_pb2 import (
-    DESCRIPTOR, AckMessage, BatchAck, DiscoveredBatch, DiscoveredURLItem, GetParams, URLInfo, URLItem,
+    DESCRIPTOR,
+    AckMessage,
+    BatchAck,
+    DiscoveredBatch,
+    DiscoveredURLItem,
+    GetParams,
+    URLInfo,
+    URLItem,
 )  # fmt: skip
 
 SERVERS = ("outrider", "hypercorn", "uvicorn")
@@ -261,9 +268,7 @@ def cpu_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def measure(
-    kind: str, what: str, method: str, chunks: list[bytes], messages: int, answers: int
-) -> Result:
+def measure(kind: str, what: str, method: str, chunks: list[bytes], messages: int, answers: int) -> Result:
     with running_server(kind) as (port, process):
         warm_up = Call(port, "PutURLs")
         warm_up.exchange([encode(items(100))], end=True)
@@ -318,7 +323,12 @@ def measure_all(kind: str, messages: int) -> Iterator[Result]:
         for start in range(0, messages, DISCOVERED_BATCH)
     ]
     yield measure(
-        kind, f"PutDiscovered by {DISCOVERED_BATCH} (URLs)", "PutDiscovered", cut(encode(batches)), messages, len(batches)
+        kind,
+        f"PutDiscovered by {DISCOVERED_BATCH} (URLs)",
+        "PutDiscovered",
+        cut(encode(batches)),
+        messages,
+        len(batches),
     )
     request = [encode([GetParams(max_queues=messages)])]
     yield measure(kind, "GetURLs", "GetURLs", request, messages, messages)
@@ -329,9 +339,7 @@ def show(results: list[Result]) -> None:
     table = Table("server", "what", "messages/s", "per server CPU s", "p50 ms", "p99 ms")
     for result in results:
         latencies = [f"{value:.2f}" if value is not None else "" for value in (result.p50_ms, result.p99_ms)]
-        table.add_row(
-            result.server, result.what, f"{result.per_second:,}", f"{result.per_cpu_second:,}", *latencies
-        )
+        table.add_row(result.server, result.what, f"{result.per_second:,}", f"{result.per_cpu_second:,}", *latencies)
     Console(width=110).print(table)
 
 

@@ -142,10 +142,12 @@ class _LimitedHttp1(HttpToolsProtocol):
 
     _head_bytes = 0
     _in_head = True
+    _came_further = False
 
     def data_received(self, data: bytes) -> None:
+        self._came_further = False
         super().data_received(data)
-        if not self._in_head:
+        if self._came_further or not self._in_head:
             self._head_bytes = 0
             return
         self._head_bytes += len(data)
@@ -154,12 +156,11 @@ class _LimitedHttp1(HttpToolsProtocol):
             self.transport.close()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._came_further = False, True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._in_head = True
-        self._head_bytes = 0
+        self._in_head, self._came_further = True, True
         super().on_message_complete()
 
 

@@ -4,7 +4,8 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -23,11 +24,22 @@ from outrider.service.grpc.reflection import reflection_services
 from outrider.service.grpc.status import GrpcError, Status
 from outrider.service.server import Server, ServerOptions
 from outrider.service.urlfrontier_pb2 import (
-    DESCRIPTOR, AckMessage, BatchAck, DiscoveredBatch, DiscoveredURLItem, Empty, GetParams, Local, StringList,
-    URLInfo, URLItem, URLStatusRequest,
+    DESCRIPTOR,
+    AckMessage,
+    BatchAck,
+    DiscoveredBatch,
+    DiscoveredURLItem,
+    Empty,
+    GetParams,
+    Local,
+    StringList,
+    URLInfo,
+    URLItem,
+    URLStatusRequest,
 )  # fmt: skip
 
 WAIT_S = 10
+GOAWAY = 7
 URLFRONTIER = "urlfrontier.URLFrontier"
 PUT_URLS = f"/{URLFRONTIER}/PutURLs"
 GET_URLS = f"/{URLFRONTIER}/GetURLs"
@@ -45,9 +57,16 @@ class Forgetful:
         self.batches: list[int] = []
         self.cancelled = threading.Event()
         self.entered = threading.Event()
-        # Holds PutURLs back while it is set.
-        self.held = threading.Event()
+        self._released = threading.Event()
+        self._released.set()
         self.contexts: list[CallContext] = []
+
+    def hold(self) -> None:
+        """Let PutURLs wait, from now on, before it acknowledges."""
+        self._released.clear()
+
+    def release(self) -> None:
+        self._released.set()
 
     @property
     def service(self) -> Service:
@@ -97,8 +116,8 @@ class Forgetful:
     async def put_urls(self, _context: CallContext, batch: list[URLItem]) -> list[AckMessage]:
         self.batches.append(len(batch))
         self.entered.set()
-        while self.held.is_set():
-            await asyncio.sleep(0.005)
+        if not self._released.is_set():
+            await asyncio.to_thread(self._released.wait, WAIT_S)
         return [AckMessage(ID=each.ID) for each in batch]
 
     async def put_discovered(self, _context: CallContext, batch: list[DiscoveredBatch]) -> list[BatchAck]:
@@ -137,7 +156,7 @@ class RunningService:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.frontier.held.clear()
+        self.frontier.release()
         self.stop()
 
     async def _serve(self) -> None:
@@ -167,9 +186,12 @@ class RawClient:
         self.http2.initiate_connection()
         self.http2.increment_flow_control_window(2**24)
         self.events: list[h2.events.Event] = []
+        self.dismissed = False
+        self._received = b""
         self.flush()
         while not any(isinstance(event, h2.events.RemoteSettingsChanged) for event in self.events):
-            self.read()
+            if not self.read():
+                raise ConnectionError("the server closed the connection without a word")
 
     def request(self, path: str, fields: Mapping[str, str] | None = None, *, end: bool = False) -> int:
         stream = self.http2.get_next_available_stream_id()
@@ -185,16 +207,14 @@ class RawClient:
         """Send as much as fits the server's windows at once; reads on to get more."""
         rest = memoryview(data)
         while True:
-            size = min(
-                len(rest), self.http2.local_flow_control_window(stream), self.http2.max_outbound_frame_size
-            )
+            size = min(len(rest), self.http2.local_flow_control_window(stream), self.http2.max_outbound_frame_size)
             self.http2.send_data(stream, bytes(rest[:size]), end_stream=end and size == len(rest))
             self.flush()
             rest = rest[size:]
             if not rest:
                 return
-            if self.http2.local_flow_control_window(stream) == 0:
-                self.read()
+            if self.http2.local_flow_control_window(stream) == 0 and not self.read():
+                raise ConnectionError("the server closed the connection")
 
     def put(self, stream: int, numbers: range, *, end: bool = False) -> None:
         self.write(stream, encode(item(number) for number in numbers), end=end)
@@ -207,7 +227,14 @@ class RawClient:
         data = self.socket.recv(65_536)
         if not data:
             return False
-        self.events += self.http2.receive_data(data)
+        self._received += data
+        while len(self._received) >= 9 + (length := int.from_bytes(self._received[:3])):
+            frame, self._received = self._received[: 9 + length], self._received[9 + length :]
+            # h2 believes that all is over with a GOAWAY, but streams that run are still answered.
+            if frame[3] == GOAWAY:
+                self.dismissed = True
+            else:
+                self.events += self.http2.receive_data(frame)
         self.flush()
         return True
 
@@ -216,23 +243,28 @@ class RawClient:
         fields: dict[str, str] = {}
         body = bytearray()
         while True:
-            for event in self.events:
-                if getattr(event, "stream_id", None) != stream:
-                    continue
+            events = self.take(stream)
+            for event in events:
                 if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
                     fields |= {_text(name): _text(value) for name, value in event.headers}
                 elif isinstance(event, h2.events.DataReceived):
                     body += event.data
                     self.http2.acknowledge_received_data(event.flow_controlled_length, stream)
                 elif isinstance(event, h2.events.StreamReset):
-                    fields["reset"] = str(event.error_code)
-                    return fields, bytes(body)
-                elif isinstance(event, h2.events.StreamEnded):
-                    return fields, bytes(body)
-            self.events.clear()
+                    fields["reset"] = str(int(event.error_code))
             self.flush()
+            if any(isinstance(event, h2.events.StreamEnded | h2.events.StreamReset) for event in events):
+                return fields, bytes(body)
             if not self.read():
                 return fields | {"closed": "yes"}, bytes(body)
+
+    def take(self, stream: int) -> list[h2.events.Event]:
+        """The events of one stream; those of others stay."""
+        events, self.events = self.events, []
+        taken: list[h2.events.Event] = []
+        for event in events:
+            (taken if getattr(event, "stream_id", None) == stream else self.events).append(event)
+        return taken
 
     def close(self) -> None:
         self.socket.close()
@@ -251,11 +283,20 @@ def raw_client(port: int, **options: Any) -> Iterator[RawClient]:
         client.close()
 
 
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    give_up = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.002)
+
+
 def messages_of(body: bytes, kind: Any) -> list[Any]:
     """Decode the messages of a response's body."""
     found = []
-    while body:
-        length = int.from_bytes(body[1:5])
-        found.append(kind.FromString(body[5 : 5 + length]))
-        body = body[5 + length :]
+    position = 0
+    while position < len(body):
+        stop = position + 5 + int.from_bytes(body[position + 1 : position + 5])
+        found.append(kind.FromString(body[position + 5 : stop]))
+        position = stop
     return found

@@ -4,13 +4,22 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import grpc
-import grpc.aio
+import grpc  # type: ignore[import-untyped]
+import grpc.aio  # type: ignore[import-untyped]
 import pytest
 
 from outrider.service.grpc.status import GrpcError, Status
 from outrider.service.urlfrontier_pb2 import (
-    AckMessage, BatchAck, DiscoveredBatch, Empty, GetParams, Local, StringList, URLInfo, URLItem, URLStatusRequest,
+    AckMessage,
+    BatchAck,
+    DiscoveredBatch,
+    Empty,
+    GetParams,
+    Local,
+    StringList,
+    URLInfo,
+    URLItem,
+    URLStatusRequest,
 )  # fmt: skip
 from tests.service.grpc_peers import URLFRONTIER, WAIT_S, RunningService, item
 
@@ -36,14 +45,13 @@ def channel(service: RunningService) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def call(channel: Any, kind: str, name: str, answer: Any) -> Callable[..., Any]:
+def call(channel: Any, kind: str, name: str, answer: Any) -> Any:
     path = name if name.startswith("/") else f"/{URLFRONTIER}/{name}"
-    made: Callable[..., Any] = getattr(channel, kind)(
+    return getattr(channel, kind)(
         path,
         request_serializer=lambda message: message if isinstance(message, bytes) else message.SerializeToString(),
         response_deserializer=answer.FromString,
     )
-    return made
 
 
 def list_nodes(channel: grpc.Channel, **options: Any) -> StringList:
@@ -84,7 +92,9 @@ def test_every_item_of_a_stream_is_acknowledged_in_order(service: RunningService
 
 
 def test_batches_are_acknowledged_with_a_status_for_each_item(channel: grpc.Channel) -> None:
-    batches = [DiscoveredBatch(ID=str(size), items=[URLInfo(url="https://example.org/")] * size) for size in (0, 1, 256)]
+    batches = [
+        DiscoveredBatch(ID=str(size), items=[URLInfo(url="https://example.org/")] * size) for size in (0, 1, 256)
+    ]
     acks = list(call(channel, "stream_stream", "PutDiscovered", BatchAck)(iter(batches), timeout=WAIT_S))
     assert [(ack.ID, len(ack.statuses)) for ack in acks] == [("0", 0), ("1", 1), ("256", 256)]
 
@@ -148,9 +158,7 @@ def test_a_stream_that_is_cancelled_half_way_ends_its_handler(service: RunningSe
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
-def test_compressed_messages_are_understood_and_answered(
-    channel: grpc.Channel, compression: grpc.Compression
-) -> None:
+def test_compressed_messages_are_understood_and_answered(channel: grpc.Channel, compression: grpc.Compression) -> None:
     long_id = "a long identifier " * 500
     acks = put_urls(channel, iter([URLItem(ID=long_id), item(1)]), compression=compression)
     assert [ack.ID for ack in acks] == [long_id, "1"]
@@ -178,7 +186,7 @@ async def test_a_client_on_an_event_loop_makes_every_kind_of_call(service: Runni
         put = call(channel, "stream_stream", "PutURLs", AckMessage)(timeout=WAIT_S)
         for number in range(20):
             await put.write(item(number))
-            assert (await put.read()).ID == str(number)
+            assert str(number) == (await put.read()).ID
         await put.done_writing()
         assert await put.read() == grpc.aio.EOF
         assert await put.code() == grpc.StatusCode.OK
@@ -225,11 +233,11 @@ async def test_a_stop_answers_what_was_sent_and_sends_clients_elsewhere() -> Non
     with RunningService() as service:
         async with grpc.aio.insecure_channel(service.target) as channel:
             put = call(channel, "stream_stream", "PutURLs", AckMessage)(timeout=WAIT_S)
-            service.frontier.held.set()
+            service.frontier.hold()
             await put.write(item(1))
             assert await asyncio.to_thread(service.frontier.entered.wait, WAIT_S)
             stopping = asyncio.create_task(asyncio.to_thread(service.stop))
-            service.frontier.held.clear()
+            service.frontier.release()
             assert (await put.read()).ID == "1"
             assert await put.code() == grpc.StatusCode.UNAVAILABLE
             await asyncio.wait_for(stopping, WAIT_S)

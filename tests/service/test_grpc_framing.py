@@ -2,6 +2,7 @@
 
 import doctest
 import gzip
+import itertools
 import struct
 import zlib
 from types import ModuleType
@@ -36,7 +37,7 @@ def decode_all(decoding: MessageDecoder[StringList], data: bytes) -> list[String
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({0, len(data), *(place % (len(data) + 1) for place in cuts)})
-    return [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    return [data[start:stop] for start, stop in itertools.pairwise(places)]
 
 
 def refused(data: bytes, encoding: str = "identity") -> Status:

@@ -52,7 +52,7 @@ class ClientDisconnected(OSError):
 class Stream:
     """One request with its response: the `receive` and `send` of an ASGI application."""
 
-    def __init__(self, connection: "Http2Connection", stream_id: int) -> None:
+    def __init__(self, connection: "Http2Connection", stream_id: int, *, bodyless: bool) -> None:
         self.stream_id = stream_id
         self.task: asyncio.Task[None] | None = None
         # Set when the peer may have made room for more.
@@ -69,6 +69,7 @@ class Stream:
         self._arrived = asyncio.Event()
         self._end_told = False
         self._head: Headers | None = None
+        self._bodyless = bodyless
         self._trailers_follow = False
 
     def data(self, body: bytes, flow_controlled_length: int) -> None:
@@ -132,9 +133,12 @@ class Stream:
         status = (b":status", str(message["status"]).encode())
         self._head = [status, *((name, value) for name, value in fields if name not in FORBIDDEN)]
         self._trailers_follow = message.get("trailers", False)
+        self._bodyless |= message["status"] in (204, 304)
 
     async def _body(self, body: bytes, *, more: bool) -> None:
         last = not more and not self._trailers_follow
+        if self._bodyless:
+            body = b""
         if self._head is not None:
             head, self._head, self.started = self._head, None, True
             self._connection.write_headers(self.stream_id, head, end=last and not body)
@@ -223,15 +227,18 @@ class Http2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand each frame to its stream."""
         try:
-            for event in self._http2.receive_data(self._joiner.join(data)):
-                act = _ACTIONS.get(type(event))
-                if act is not None:
-                    act(self, event)
-        except (h2.exceptions.ProtocolError, UnicodeDecodeError) as error:
+            events = self._http2.receive_data(self._joiner.join(data))
+        except h2.exceptions.ProtocolError as error:
             log.info("closing a connection that breaks HTTP/2: %s", error)
             self._flush()
             self._transport.close()
             return
+        for event in events:
+            act = _ACTIONS.get(type(event))
+            if act is not None:
+                # A later frame of the same read may have closed the stream that this event is about.
+                with contextlib.suppress(h2.exceptions.StreamClosedError):
+                    act(self, event)
         self._flush()
 
     def pause_writing(self) -> None:
@@ -317,11 +324,12 @@ class Http2Connection(asyncio.Protocol):
             self._http2.reset_stream(stream_id, h2.errors.ErrorCodes.REFUSED_STREAM)
             return
         self._last_stream_id = stream_id
-        stream = self._streams[stream_id] = Stream(self, stream_id)
+        request = _request_scope(event.headers)
+        stream = self._streams[stream_id] = Stream(self, stream_id, bodyless=request["method"] == "HEAD")
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        scope = self._scope | _request_scope(event.headers) | {"state": self._app_state.copy()}
+        scope = self._scope | request | {"state": self._app_state.copy()}
         stream.task = self._loop.create_task(self._run(stream, scope))
         self._state.tasks.add(stream.task)
         stream.task.add_done_callback(self._state.tasks.discard)
@@ -423,8 +431,8 @@ def _request_scope(fields: Any) -> dict[str, Any]:
         headers.insert(0, (b"host", pseudo[b":authority"]))
     raw_path, _, query = pseudo.get(b":path", b"*").partition(b"?")
     return {
-        "method": pseudo[b":method"].decode("ascii"),
-        "path": unquote(raw_path.decode("ascii")),
+        "method": pseudo[b":method"].decode("latin-1"),
+        "path": unquote(raw_path.decode("latin-1")),
         "raw_path": raw_path,
         "query_string": query,
         "headers": headers,
