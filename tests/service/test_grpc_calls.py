@@ -143,7 +143,7 @@ def test_a_handler_can_see_its_deadline(service: RunningService, channel: grpc.C
 
 
 def test_a_cancelled_call_cancels_its_handler(service: RunningService, channel: grpc.Channel) -> None:
-    running = call(channel, "unary_unary", "GetURLStatus", URLItem).future(URLStatusRequest(), timeout=WAIT_S)
+    running = call(channel, "unary_unary", "GetURLStatus", URLItem).future(URLStatusRequest())
     assert service.frontier.entered.wait(WAIT_S)
     running.cancel()
     assert service.frontier.cancelled.wait(WAIT_S)
@@ -151,7 +151,7 @@ def test_a_cancelled_call_cancels_its_handler(service: RunningService, channel: 
 
 def test_a_stream_that_is_cancelled_half_way_ends_its_handler(service: RunningService, channel: grpc.Channel) -> None:
     request = GetParams(max_queues=10_000_000, max_urls_per_queue=300)
-    stream = call(channel, "unary_stream", "GetURLs", URLInfo)(request, timeout=WAIT_S)
+    stream = call(channel, "unary_stream", "GetURLs", URLInfo)(request)
     next(stream)
     stream.cancel()
     assert service.frontier.cancelled.wait(WAIT_S)

@@ -7,7 +7,7 @@ import pytest
 
 from outrider.service.grpc.framing import encode
 from outrider.service.grpc.http2 import MAX_STREAMS, STREAM_WINDOW
-from outrider.service.urlfrontier_pb2 import AckMessage, Empty, GetParams, URLInfo, URLStatusRequest
+from outrider.service.urlfrontier_pb2 import AckMessage, Empty, GetParams, URLInfo, URLItem, URLStatusRequest
 from tests.service.grpc_peers import (
     GET_URLS,
     PUT_URLS,
@@ -163,6 +163,15 @@ def test_a_client_that_sends_faster_than_is_stored_is_slowed_down(service: Runni
     fields, body = finish(client, stream, data[sent:])
     assert (acks_of(body), fields["grpc-status"]) == (numbers(40_000), "0")
     assert max(service.frontier.batches) <= 4_096
+
+
+def test_large_messages_are_counted_by_their_bytes(service: RunningService, client: RawClient) -> None:
+    service.frontier.hold()
+    stream = client.request(PUT_URLS)
+    data = encode([URLItem(ID="x" * 50_000)]) * 200
+    # One batch is held, one is read ahead, and the rest of what came waits in the window.
+    assert write_until_stopped(client, stream, data) < 3_500_000
+    service.frontier.release()
 
 
 def test_a_client_that_reads_no_acks_is_not_read_from(service: RunningService) -> None:

@@ -115,6 +115,11 @@ async def test_a_store_that_is_out_of_reach_is_503_with_a_time_to_come_again(por
             served.service.backend.stores.urls.list_crawls = original  # type: ignore[method-assign]
 
 
+async def test_headers_that_are_too_long_are_told_as_a_problem(served: Served) -> None:
+    answer = await served.ask("GET", "/healthz", headers={"x-long": "x" * 13_000})
+    assert_is_problem(answer, 431, "headers-too-large")
+
+
 async def test_head_is_answered_as_get_without_a_body(served: Served) -> None:
     for path in ("/healthz", "/openapi.json", "/v1/crawls"):
         answer = await served.ask("HEAD", path)

@@ -91,6 +91,7 @@ class Inbox:
         self._most_messages = most_messages
         self._most_bytes = most_bytes
         self._messages: list[Any] = []
+        self._taken_bytes = 0
         self._failure: GrpcError | None = None
         self._ended = False
         self._arrived = asyncio.Event()
@@ -104,9 +105,7 @@ class Inbox:
                 if event["type"] == "http.disconnect":
                     return False
                 self._decoder.feed(event.get("body", b""))
-                while self._decoder.decode(
-                    self._messages, most_messages=self._most_messages, most_bytes=self._most_bytes
-                ):
+                while self._decode():
                     self._arrived.set()
                     await self._room()
                 if not event.get("more_body", False):
@@ -126,6 +125,7 @@ class Inbox:
         if not self._messages and self._failure is not None:
             raise self._failure
         messages, self._messages = self._messages, []
+        self._taken_bytes = self._decoder.decoded_bytes
         self._taken.set()
         return messages
 
@@ -136,6 +136,11 @@ class Inbox:
             self._failure = failure
             self._arrived.set()
             self._taken.set()
+
+    def _decode(self) -> bool:
+        """Decode what there is room for, and tell whether more would be there."""
+        room = self._most_bytes - (self._decoder.decoded_bytes - self._taken_bytes)
+        return self._decoder.decode(self._messages, most_messages=self._most_messages, most_bytes=room)
 
     async def _room(self) -> None:
         while self._messages and not self._ended:

@@ -22,6 +22,8 @@ class MessageDecoder(Generic[Request]):
         self._parse = message_type.FromString
         self._most_bytes = most_bytes
         self._encoding = encoding
+        # Of all messages so far, decompressed.
+        self.decoded_bytes = 0
         self._buffer = b""
         self._position = 0
         # Chunks of a message that is not there whole, kept apart: joined once, not for every chunk.
@@ -49,7 +51,7 @@ class MessageDecoder(Generic[Request]):
             return False
         buffer, position, end = self._buffer, self._position, len(self._buffer)
         parse, unpack = self._parse, _PREFIX.unpack_from
-        budget = most_bytes
+        enough = self.decoded_bytes + most_bytes
         try:
             while end - position >= PREFIX_BYTES:
                 compressed, length = unpack(buffer, position)
@@ -59,14 +61,12 @@ class MessageDecoder(Generic[Request]):
                 if stop > end:
                     self._missing = stop - end
                     return False
-                if len(messages) >= most_messages or budget <= 0:
+                if len(messages) >= most_messages or self.decoded_bytes >= enough:
                     return True
                 payload = buffer[position + PREFIX_BYTES : stop]
                 if compressed:
                     payload = decompress(payload, self._encoding, self._most_bytes)
-                    budget -= len(payload)
-                else:
-                    budget -= length
+                self.decoded_bytes += len(payload)
                 messages.append(parse(payload))
                 position = stop
         except DecodeError:
