@@ -42,6 +42,10 @@ def serve(
     rate_limit: Annotated[
         float, typer.Option(metavar="N", min=1, help="Requests per second of one key.", rich_help_panel=SECURITY)
     ] = 2_000,
+    allow_private: Annotated[
+        bool | None,
+        typer.Option("--allow-private", help="Take URLs of private addresses too.", rich_help_panel=SECURITY),
+    ] = None,
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Settings file. [default: outrider.toml where there is one]")
     ] = None,
@@ -54,7 +58,7 @@ def serve(
     from outrider.cli.options import load_plan
     from outrider.service.server import ServerOptions, Tls
 
-    plan, settings, _ = load_plan({"data": data, "store": store}, config_path=config)
+    plan, settings, _ = load_plan({"data": data, "store": store, "allow_private": allow_private}, config_path=config)
     tls = None
     if tls_cert is not None and tls_key is not None:
         tls = Tls(certificate=tls_cert, key=tls_key, client_authority=tls_client_ca)
@@ -88,7 +92,9 @@ async def _serve(plan: "CrawlPlan", settings: "Settings", options: "ServerOption
 
     only_local = _is_loopback(options.host)
     dsn = dsn_of(plan)
-    async with open_service(dsn, settings, only_local=only_local, rate=rate) as service:
+    async with open_service(
+        dsn, settings, only_local=only_local, rate=rate, allow_private=plan.allow_private
+    ) as service:
         has_keys = any(key.revoked_at is None for key in await service.backend.stores.control.list_keys())
         if not only_local and not has_keys:
             _refuse_without_key(plan, options.host)

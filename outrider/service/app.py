@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from outrider.frontier.local import LocalFrontier
 from outrider.model.settings import Settings
+from outrider.service.grpc.app import GrpcApp
 from outrider.service.http.endpoint import MAX_BODY_BYTES, Backend, problem_response
 from outrider.service.http.routes import make_routes
 from outrider.service.keys import DEFAULT_RATE, Keys
@@ -22,17 +23,18 @@ from outrider.service.metrics import Metrics
 from outrider.service.problems import HeadersTooLarge
 from outrider.store.opening import open_store
 
-MAX_HEADER_BYTES: Final = 32 * 1024
+MAX_HEADER_BYTES: Final = 12 * 1024
+"""Less than the server takes, so that the answer is a problem and not a closed connection."""
 GRPC: Final = b"application/grpc"
 
-GrpcMaker = Callable[[Backend], ASGIApp]
+GrpcMaker = Callable[[Backend], GrpcApp]
 """Makes the gRPC application over the same backend; its calls are let in by `backend.keys`."""
 
 
 class Service:
     """One service: hand it to an ASGI server."""
 
-    def __init__(self, backend: Backend, grpc: ASGIApp | None = None) -> None:
+    def __init__(self, backend: Backend, grpc: GrpcApp | None = None) -> None:
         self.backend = backend
         self._http = make_routes(backend)
         self._grpc = grpc
@@ -59,8 +61,10 @@ class Service:
         await self._http(scope, receive, send)
 
     def stop(self) -> None:
-        """Send home whoever waits for work, so that the server can close its connections."""
+        """Send home whoever waits for work and end the streams, so that the server can close its connections."""
         self.backend.stopping.set()
+        if self._grpc is not None:
+            self._grpc.drain()
 
 
 async def _live(receive: Receive, send: Send) -> None:
@@ -79,15 +83,16 @@ async def open_service(
     only_local: bool = True,
     rate: float = DEFAULT_RATE,
     max_body_bytes: int = MAX_BODY_BYTES,
+    allow_private: bool = False,
     make_grpc: GrpcMaker | None = None,
 ) -> AsyncIterator[Service]:
     """Open a store and serve it.
 
     `only_local` says that nobody but this machine can reach the service: such a one needs no keys until there are
-    some. All others need them always.
+    some. All others need them always. `allow_private` lets clients add URLs of private addresses.
     """
     async with await open_store(dsn, settings) as stores, LocalFrontier(stores.urls) as frontier:
         keys = Keys(stores.control, open_without_keys=only_local, rate=rate)
-        backend = Backend(stores, frontier, keys, Metrics(), asyncio.Event(), max_body_bytes)
+        backend = Backend(stores, frontier, keys, Metrics(), asyncio.Event(), max_body_bytes, allow_private)
         grpc = None if make_grpc is None else make_grpc(backend)
         yield Service(backend, grpc)

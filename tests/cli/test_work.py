@@ -42,7 +42,7 @@ class Visits:
 
 
 async def serve(stack: AsyncExitStack, folder: Path, port: int) -> Command:
-    serving = await stack.enter_async_context(command(folder, "serve", "--port", str(port)))
+    serving = await stack.enter_async_context(command(folder, "serve", "--allow-private", "--port", str(port)))
     await serving.says("serving")
     return serving
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -13,9 +13,11 @@ from starlette.responses import Response
 from outrider.frontier.local import LocalFrontier
 from outrider.model.api_key import Role
 from outrider.model.errors import InvalidInput, LimitExceeded, OutriderError
+from outrider.model.task import AddResult, Discovered
 from outrider.service import problems
 from outrider.service.keys import ANYBODY, Keys, Principal
 from outrider.service.metrics import Metrics
+from outrider.service.private import add_public
 from outrider.service.problems import BadRequest, UnsupportedMedia
 from outrider.store.opening import Stores
 
@@ -40,6 +42,17 @@ class Backend(NamedTuple):
     stopping: asyncio.Event
     """Set when the service is about to stop: whoever waits for work is sent home."""
     max_body_bytes: int = MAX_BODY_BYTES
+    allow_private: bool = False
+    """Take URLs of private addresses too."""
+
+    async def add(self, crawl: str, items: Sequence[Discovered]) -> list[AddResult]:
+        """Add what a client offers, as far as this service takes it; one answer for each item, in order."""
+        if self.allow_private:
+            results = await self.frontier.add(crawl, items)
+        else:
+            results = await add_public(self.frontier.add, crawl, items)
+        self.metrics.added(results)
+        return results
 
 
 class Call(NamedTuple):

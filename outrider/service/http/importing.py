@@ -99,8 +99,7 @@ async def import_urls(call: Call) -> ImportAnswer:
 
 async def _stored(call: Call, found: list[Found]) -> list[AddResult]:
     """Add what is new, and have done what is done; until it is, nobody is to fetch it."""
-    results = await call.backend.frontier.add(call.crawl, [each.item for each in found])
-    call.backend.metrics.added(results)
+    results = await call.backend.add(call.crawl, [each.item for each in found])
     done = [
         KnownUrl(url=each.item.url, due_at=None, key=each.item.key, metadata=each.item.metadata)
         for each, result in zip(found, results, strict=True)

@@ -38,8 +38,7 @@ async def discovered(call: Call) -> AddAnswer:
     """Store what is new, and let seeds widen the scope."""
     urls = call.backend.stores.urls
     batch: PlainDiscoveredBatch = call.body
-    results = await call.backend.frontier.add(call.crawl, batch.items)
-    call.backend.metrics.added(results)
+    results = await call.backend.add(call.crawl, batch.items)
     seeds = [
         item.url
         for item, result in zip(batch.items, results, strict=True)
