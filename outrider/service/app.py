@@ -7,7 +7,8 @@ Both ask the same keys. The application opens nothing by itself: `open_service` 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -16,28 +17,34 @@ from starlette.types import Receive, Scope, Send
 from outrider.frontier.local import LocalFrontier
 from outrider.model.settings import Settings
 from outrider.service.grpc.app import GrpcApp
+from outrider.service.grpc.health import Health
+from outrider.service.grpc.reflection import reflection_services
 from outrider.service.http.endpoint import MAX_BODY_BYTES, Backend, problem_response
 from outrider.service.http.routes import make_routes
-from outrider.service.keys import DEFAULT_RATE, Keys
+from outrider.service.keys import DEFAULT_RATE, Keys, Principal
 from outrider.service.metrics import Metrics
 from outrider.service.problems import HeadersTooLarge
+from outrider.service.urlfrontier import URLFrontier, translated
 from outrider.store.opening import open_store
 
 MAX_HEADER_BYTES: Final = 12 * 1024
 """Less than the server takes, so that the answer is a problem and not a closed connection."""
 GRPC: Final = b"application/grpc"
-
-GrpcMaker = Callable[[Backend], GrpcApp]
-"""Makes the gRPC application over the same backend; its calls are let in by `backend.keys`."""
+HEALTH: Final = "/grpc.health.v1.Health/"
 
 
 class Service:
     """One service: hand it to an ASGI server."""
 
-    def __init__(self, backend: Backend, grpc: GrpcApp | None = None) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._http = make_routes(backend)
-        self._grpc = grpc
+        frontier = URLFrontier(backend.stores.urls, node=socket.gethostname()).service
+        self._health = Health([frontier.name])
+        services = [frontier, self._health.service]
+        self._grpc = GrpcApp(
+            [*services, *reflection_services(services)], authorise=self._principal, translate=translated
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's request."""
@@ -49,7 +56,7 @@ class Service:
                 await send({"type": "websocket.close", "code": 1000})
             return
         headers = dict(scope["headers"])
-        if self._grpc is not None and headers.get(b"content-type", b"").startswith(GRPC):
+        if headers.get(b"content-type", b"").startswith(GRPC):
             await self._grpc(scope, receive, send)
             return
         size = sum(len(name) + len(value) for name, value in scope["headers"])
@@ -63,8 +70,14 @@ class Service:
     def stop(self) -> None:
         """Send home whoever waits for work and end the streams, so that the server can close its connections."""
         self.backend.stopping.set()
-        if self._grpc is not None:
-            self._grpc.drain()
+        self._health.stop()
+        self._grpc.drain()
+
+    async def _principal(self, metadata: Mapping[str, str], path: str) -> Principal | None:
+        """Tell who calls over gRPC; whoever asks for our health needs no key, as with `/healthz`."""
+        if path.startswith(HEALTH):
+            return None
+        return await self.backend.keys.principal(metadata.get("authorization"), metadata.get("host", ""))
 
 
 async def _live(receive: Receive, send: Send) -> None:
@@ -84,7 +97,6 @@ async def open_service(
     rate: float = DEFAULT_RATE,
     max_body_bytes: int = MAX_BODY_BYTES,
     allow_private: bool = False,
-    make_grpc: GrpcMaker | None = None,
 ) -> AsyncIterator[Service]:
     """Open a store and serve it.
 
@@ -94,5 +106,4 @@ async def open_service(
     async with await open_store(dsn, settings) as stores, LocalFrontier(stores.urls) as frontier:
         keys = Keys(stores.control, open_without_keys=only_local, rate=rate)
         backend = Backend(stores, frontier, keys, Metrics(), asyncio.Event(), max_body_bytes, allow_private)
-        grpc = None if make_grpc is None else make_grpc(backend)
-        yield Service(backend, grpc)
+        yield Service(backend)
