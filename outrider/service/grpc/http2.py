@@ -2,9 +2,8 @@
 
 `h2` keeps the protocol; this keeps the promises that gRPC streams need. A stream's window opens only when the
 application takes what came, and a `send` ends only when the peer has room for it. No server that was tried does both:
-uvicorn's own HTTP/2 put 200 MB of unread GetURLs into memory in four seconds; hypercorn takes PutURLs without end from
-a client that reads none of its acks, spends 20 µs on each small frame and ended long PutDiscovered streams before their
-last answers; granian sends no trailers.
+hypercorn and uvicorn's own HTTP/2 keep what a client does not read in memory without bound, 100 to 200 MB of GetURLs in
+four seconds, and hypercorn spends 20 µs on each small frame; granian sends no trailers.
 
 It runs inside uvicorn, which brings HTTP/1.1, TLS and the life of the process.
 """
@@ -217,9 +216,9 @@ class Http2Connection(asyncio.Protocol):
             self._idle.cancel()
             self._idle = None
         scope = self._scope | request | {"state": self._app_state.copy()}
-        stream.task = self._loop.create_task(self._run(stream, scope))
-        self._state.tasks.add(stream.task)
-        stream.task.add_done_callback(self._state.tasks.discard)
+        task = self._loop.create_task(self._run(stream, scope))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
 
     async def _run(self, stream: Stream, scope: dict[str, Any]) -> None:
         try:

@@ -33,7 +33,6 @@ class Stream:
 
     def __init__(self, connection: Connection, stream_id: int, *, bodyless: bool) -> None:
         self.stream_id = stream_id
-        self.task: asyncio.Task[None] | None = None
         # Set when the peer may have made room for more.
         self.writable = asyncio.Event()
         # Reset by the peer, or its connection is lost.
