@@ -41,6 +41,10 @@ class Visits:
                 await self._changed.wait()
 
 
+def archives(folder: Path) -> list[Path]:
+    return list(folder.glob("*/warc/*.warc.gz"))
+
+
 async def serve(stack: AsyncExitStack, folder: Path, port: int) -> Command:
     serving = await stack.enter_async_context(command(folder, "serve", "--allow-private", "--port", str(port)))
     await serving.says("serving")
@@ -79,7 +83,7 @@ async def test_workers_outlive_kills_of_the_service_and_lose_and_double_nothing(
         counts = (await frontier.show_crawl("demo")).counts["page"]
     assert (counts.completed, counts.pending, counts.assigned, counts.failed) == (PAGES, 0, 0, 0)
     assert visits.paths == Counter([*site.site.page_paths(), "/robots.txt"])
-    assert list(tmp_path.glob("*/warc/*.warc.gz"))
+    assert archives(tmp_path)
 
 
 async def test_a_worker_for_any_crawl_serves_all_and_gives_back_what_it_holds_when_stopped(tmp_path: Path) -> None:

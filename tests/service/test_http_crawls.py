@@ -222,6 +222,24 @@ async def test_a_url_is_explained_from_all_that_is_known_of_it(served: Served) -
     assert (await served.ask("GET", "/v1/crawls/news/urls/explain?url=mailto:x")).status == 422
 
 
+async def test_what_was_fetched_is_listed_in_the_order_of_the_reports(served: Served) -> None:
+    await served.crawl()
+    await served.add(*(f"http://a.example/{number}" for number in range(5)))
+    leases = (await served.lease())["leases"]
+    for lease in leases:
+        done = {"token": lease["token"], "outcome": "done", "fetch": {"http_status": 200, "title": lease["url"]}}
+        await served.ask("POST", "/v1/report", {"reports": [done]})
+    first = (await served.ask("GET", "/v1/crawls/news/artifacts?limit=3")).json
+    rest = (await served.ask("GET", f"/v1/crawls/news/artifacts?limit=3&after={first['next_after']}")).json
+    listed = first["artifacts"] + rest["artifacts"]
+    assert [each["fetch"]["title"] for each in listed] == [lease["url"] for lease in leases]
+    assert rest["next_after"] is None
+    stream = await served.ask("GET", "/v1/crawls/news/artifacts?stream=1")
+    assert [json.loads(line) for line in stream.text.splitlines()] == listed
+    assert "token" not in stream.text
+    assert (await served.ask("GET", "/v1/crawls/none/artifacts?stream=1")).status == 404
+
+
 async def test_failed_urls_get_a_fresh_start(served: Served) -> None:
     await served.crawl()
     await served.add("http://a.example/")

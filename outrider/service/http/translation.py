@@ -157,8 +157,12 @@ def task_item(task: Task) -> TaskItem:
 
 
 def artifact_item(artifact: Artifact) -> ArtifactItem:
-    """Write down what was reported of one fetch."""
+    """Write down what was reported of one fetch; its token is nobody else's business."""
     return ArtifactItem(
+        id=artifact.artifact_id,
+        url=artifact.url,
+        key=artifact.key,
+        domain=artifact.domain,
         attempt=artifact.attempt,
         outcome=artifact.outcome,
         reason=artifact.reason,

@@ -18,7 +18,7 @@ from outrider.model.url import Location, locate
 from outrider.policy.admission import key_for
 from outrider.service.http import translation
 from outrider.service.http.endpoint import JSON_LINES, Call, Endpoint
-from outrider.service.http.wire import KINDS, KindName, RobotsFacts, StateName, TaskList, UrlFacts
+from outrider.service.http.wire import KINDS, ArtifactPage, KindName, RobotsFacts, StateName, TaskList, UrlFacts
 from outrider.service.http.working import CRAWL
 from outrider.store.protocols import UrlStore
 
@@ -54,6 +54,16 @@ class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where a client named it; by default the crawl's rule does."""
     agent: Annotated[str, Meta(min_length=1, max_length=200)] = USER_AGENT
     """As whom robots.txt is asked."""
+
+
+class ArtifactQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which fetches to list."""
+
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    """The id of the last one that is known already."""
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    stream: bool = False
+    """All of them as JSON lines, whatever the limit; so does `accept: application/x-ndjson`."""
 
 
 class Pattern(Protocol):
@@ -129,6 +139,26 @@ def _told(error: Exception) -> str:
     return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
 
 
+async def list_artifacts(call: Call) -> ArtifactPage | Response:
+    """List what was fetched for a crawl, by all workers."""
+    query, urls = call.query(ArtifactQuery), call.backend.stores.urls
+    await urls.get_crawl(call.crawl)
+    if query.stream or JSON_LINES in call.request.headers.get("accept", ""):
+        return StreamingResponse(_artifact_lines(urls, call.crawl, query.after), media_type=JSON_LINES)
+    found = await urls.artifacts(call.crawl, after_id=query.after, limit=query.limit)
+    return ArtifactPage(
+        artifacts=[translation.artifact_item(artifact) for artifact in found],
+        next_after=found[-1].artifact_id if len(found) == query.limit else None,
+    )
+
+
+async def _artifact_lines(urls: UrlStore, crawl: str, after: int) -> AsyncIterator[bytes]:
+    encoder = msgspec.json.Encoder()
+    while found := await urls.artifacts(crawl, after_id=after, limit=EXPORTED_AT_ONCE):
+        yield encoder.encode_lines([translation.artifact_item(artifact) for artifact in found])
+        after = found[-1].artifact_id
+
+
 async def explain_url(call: Call) -> UrlFacts:
     """Tell everything that is known of one URL."""
     query = call.query(ExplainQuery)
@@ -183,5 +213,13 @@ ENDPOINTS: Final = (
         handler=explain_url,
         query=ExplainQuery,
         gives=UrlFacts,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{CRAWL}/artifacts",
+        summary="What was fetched for a crawl, by all workers, in the order of the reports; or all as JSON lines.",
+        handler=list_artifacts,
+        query=ArtifactQuery,
+        gives=ArtifactPage,
     ),
 )

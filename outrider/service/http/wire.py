@@ -308,8 +308,13 @@ class RobotsFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArtifactItem(msgspec.Struct, frozen=True, kw_only=True):
-    """What was reported of one fetch; without its token, since that would be a right to report."""
+    """What was reported of one fetch."""
 
+    id: int
+    """Later reports have higher ones."""
+    url: str
+    key: str
+    domain: str
     attempt: int
     outcome: str
     reason: str | None
@@ -319,6 +324,13 @@ class ArtifactItem(msgspec.Struct, frozen=True, kw_only=True):
     leased_at: int
     reported_at: int
     fetch: Fetch
+
+
+class ArtifactPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Fetches in the order of their ids, and the last of them where there may be more."""
+
+    artifacts: list[ArtifactItem]
+    next_after: int | None
 
 
 class UrlFacts(msgspec.Struct, frozen=True, kw_only=True):
