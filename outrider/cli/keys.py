@@ -1,6 +1,5 @@
 """`outrider keys`: who may ask the service for what."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -74,6 +73,8 @@ def revoke(
 
 
 def _with_control(data: str | None, store: str | None, act: "Callable[[ControlStore], Awaitable[Answer]]") -> Answer:
+    import asyncio
+
     from outrider.cli.options import load_plan
     from outrider.store.opening import open_store
 

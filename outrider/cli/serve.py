@@ -1,6 +1,5 @@
 """`outrider serve`: the frontier as a service."""
 
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +54,8 @@ def serve(
     Several services may share one PostgreSQL. Without a key in the store, nobody but this machine is served:
     `outrider keys create NAME` makes one.
     """
+    import logging
+
     from outrider.cli.options import load_plan
     from outrider.service.server import ServerOptions, Tls
 

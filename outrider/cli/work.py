@@ -1,10 +1,6 @@
 """`outrider work`: crawl for a frontier that is served elsewhere."""
 
-import asyncio
-import logging
 import os
-import signal
-import socket
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -16,6 +12,7 @@ from outrider.cli.exits import ExitCode, exit_code_of
 from outrider.cli.serve import LOG_FORMAT
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
 
     from outrider.crawler.plan import CrawlPlan
@@ -108,6 +105,8 @@ def work(
         for name, value in locals().items()
         if name not in ("frontier", "every", "until_done", "key", "tls_ca", "config")
     }
+    import logging
+
     from outrider.cli.options import load_plan
     from outrider.model.errors import InvalidInput
     from outrider.service.client import connect
@@ -140,6 +139,8 @@ def _run(working: "Coroutine[Any, Any, CrawlEnding | None]") -> "CrawlEnding | N
     try:
         import uvloop
     except ImportError:
+        import asyncio
+
         return asyncio.run(working)
     return uvloop.run(working)
 
@@ -148,6 +149,9 @@ async def _work(
     frontier: "RemoteFrontier", plan: "CrawlPlan", settings: "Settings", crawl: str | None, *, until_done: bool
 ) -> "CrawlEnding | None":
     """Work until stopped, or until the crawl is done; tell how it ended."""
+    import asyncio
+    import socket
+
     from outrider.service.crew import Crew
 
     stop = asyncio.Event()
@@ -165,8 +169,10 @@ def _tell(message: str) -> None:
     print(f"outrider: {message}", file=sys.stderr, flush=True)
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
+def _stop_on_signals(stop: "asyncio.Event") -> None:
     """Stop in order at the first signal, at once at the second."""
+    import asyncio
+    import signal
 
     def on_signal() -> None:
         if stop.is_set():
