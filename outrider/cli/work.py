@@ -108,6 +108,7 @@ def work(
     import logging
 
     from outrider.cli.options import load_plan
+    from outrider.crawler.worker import STORE_PATIENCE_S
     from outrider.model.errors import InvalidInput
     from outrider.service.client import connect
 
@@ -117,7 +118,8 @@ def work(
         raise InvalidInput("--until-done is for one crawl: with --any there may always be another")
     plan, settings, _ = load_plan(plan_flags, config_path=config)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    service = connect(frontier, key=key, tls=_trusting(tls_ca))
+    # In the middle of a visit a call has no other patience than this.
+    service = connect(frontier, key=key, tls=_trusting(tls_ca), patience_s=STORE_PATIENCE_S)
     ending = _run(_work(service, plan, settings, None if every else plan.crawl, until_done=until_done))
     sys.exit(ExitCode.OK if ending is None else exit_code_of(ending))
 
