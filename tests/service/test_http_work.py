@@ -170,6 +170,8 @@ async def test_a_client_that_goes_away_leaves_nobody_waiting(served: Served) -> 
     await served.somebody_waits()
     waiting.cancel()
     await served.somebody_waits(is_so=False)
+    metrics = (await served.ask("GET", "/metrics")).text
+    assert 'outrider_requests_total{endpoint="lease",status="499"} 1.0' in metrics.splitlines()
 
 
 async def test_the_scope_is_widened_by_seeds_and_by_hand(served: Served) -> None:

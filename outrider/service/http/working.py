@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from outrider.frontier.protocol import Work
 from outrider.model.api_key import Role
@@ -95,9 +95,11 @@ async def _waited(backend: Backend, asked: Request, request: LeaseRequest, wait_
     stopping = asyncio.create_task(backend.stopping.wait())
     try:
         await asyncio.wait((waiting, gone, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            raise StoreUnavailable("the service is about to stop: ask again with the same request_id")
-        return waiting.result()
+        if waiting.done():
+            return waiting.result()
+        if gone.done():
+            raise ClientDisconnect
+        raise StoreUnavailable("the service is about to stop: ask again with the same request_id")
     finally:
         for task in (waiting, gone, stopping):
             task.cancel()
