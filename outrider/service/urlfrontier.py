@@ -77,7 +77,6 @@ STATUSES: Final[dict[type[Exception], Status]] = {
     UrlRefused: Status.INVALID_ARGUMENT,
     UnknownCrawl: Status.NOT_FOUND,
     StoreUnavailable: Status.UNAVAILABLE,
-    StoreError: Status.INTERNAL,
 }
 
 Answer = TypeVar("Answer")

@@ -11,6 +11,7 @@ from outrider.model.settings import Settings
 from outrider.model.task import Added, CrawlLimits, CrawlRules, CrawlState, Discovered, KeyRule, QueueSettings, Refusal
 from outrider.store.opening import open_store
 from outrider.store.protocols import UrlStore
+from outrider.store.sql.urls import listing
 from tests.conformance.backends import Place
 from tests.recount import check_counts
 
@@ -137,6 +138,16 @@ async def test_a_queue_that_had_nothing_to_give_is_not_penalised(urls: UrlStore)
     await know(urls, page(1), NOW + 5)
     assert await served(urls) == []
     assert await served(urls, NOW + 5) == [page(1)]
+
+
+async def test_queues_that_were_woken_in_their_delay_do_not_hide_one_that_is_ready(urls: UrlStore) -> None:
+    await make(urls, delay_ms=60_000)
+    busy = [page(1, f"busy{n}.org") for n in range(500)]
+    await discover(urls, *busy)
+    assert len(await served(urls, NOW + 1)) == 500
+    await discover(urls, page(1, "ready.org"), now=NOW + 2)
+    await urls.put_known("c", [KnownUrl(url=url, due_at=1_000) for url in busy], now=NOW + 3)
+    assert await served(urls, NOW + 4, max_queues=1) == [page(1, "ready.org")]
 
 
 async def test_a_queues_own_delay_goes_before_its_crawls_and_holds_before_its_first_url(urls: UrlStore) -> None:
@@ -435,20 +446,24 @@ async def test_urls_are_listed_and_counted_by_queue_and_substring(urls: UrlStore
     assert await found(UrlFilter(key="nobody.org")) == []
 
 
-async def test_a_long_list_comes_range_by_range(urls: UrlStore) -> None:
+async def test_long_lists_and_sums_are_read_range_by_range(urls: UrlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "RANGE", 3)
     await make(urls)
-    everything = [page(n, f"h{n % 7}.org") for n in range(20_500)]
-    for start in range(0, len(everything), 10_000):
-        await discover(urls, *everything[start : start + 10_000])
+    everything = [page(n, f"h{n % 7}.org") for n in range(25)]
+    await discover(urls, *everything)
     listed: list[str] = []
     cursor: str | None = None
-    ranges = 0
-    while ranges == 0 or cursor is not None:
+    for _ in range(9):
         part = await urls.list_urls("c", cursor=cursor)
+        assert len(part.urls) <= 3
         listed += [each.url for each in part.urls]
         cursor = part.next_cursor
-        ranges += 1
-    assert ranges == 3
-    assert len(listed) == len(set(listed)) == len(everything)
-    assert await urls.count_urls("c", UrlFilter(key="h1.org")) == len(range(1, 20_500, 7))
-    assert await urls.count_urls("c", UrlFilter(contains="h1.org")) == len(range(1, 20_500, 7))
+    assert cursor is None
+    assert sorted(listed) == sorted(everything)
+    for which in (UrlFilter(key="h1.org"), UrlFilter(contains="h1.org")):
+        assert await urls.count_urls("c", which) == 4
+    statistics = await urls.statistics("c", now=NOW)
+    assert (statistics.queues, statistics.active_queues) == (7, 7)
+    for start, size in ((0, 100), (0, 2), (2, 3), (4, 2), (6, 9)):
+        names = await urls.queue_names("c", start=start, size=size, now=NOW)
+        assert (names.keys, names.total) == ([f"h{n}.org" for n in range(7)][start : start + size], 7)

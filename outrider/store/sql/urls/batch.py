@@ -28,8 +28,11 @@ from outrider.store.sql.urls.known import expiry_mark
 from outrider.store.sql.urls.waking import LIMITED
 
 ROUNDS = 10
-QUEUES_PER_ROUND = 64
-"""At least so many queues are looked at in a round, however few are asked for."""
+QUEUES_PER_ROUND = 16
+"""At least so many queues are looked at in the first round, and in each one twice as many as before: what clients say
+of their URLs may have woken thousands that are still in their delay."""
+UNLIMITED_QUEUES = 256
+"""So many queues share the room of a batch where each may give all that it has."""
 HELD_AGAIN_MS = 20
 """When to look again at a queue whose gate somebody held."""
 FULL_AGAIN_MS = 1_000
@@ -173,12 +176,12 @@ def _crawls_for(request: ServeRequest, now: int) -> Script[list[StoredCrawl]]:
 def _choose(choice: Choice, ordinals: "count[int]") -> Script[None]:
     """Choose from one crawl until there is enough or nothing more is ready."""
     request = choice.request
-    for _ in range(ROUNDS):
+    for round_ in range(ROUNDS):
         if choice.is_full:
             return
-        per_queue = request.max_urls_per_queue or choice.urls_left
-        needed = min(choice.queues_left, -(-choice.urls_left // per_queue))
-        wanted = max(needed, QUEUES_PER_ROUND)
+        limit = request.max_urls_per_queue
+        needed = min(choice.queues_left, UNLIMITED_QUEUES if limit is None else -(-choice.urls_left // limit))
+        wanted = max(needed, QUEUES_PER_ROUND << round_)
         if request.key is None:
             rows = yield Call("serveable_queues", (choice.crawl_id, choice.now, wanted, choice.looked))
         else:
@@ -187,8 +190,7 @@ def _choose(choice: Choice, ordinals: "count[int]") -> Script[None]:
         choice.looked += [queue.key for queue in queues]
         ready = yield from _open_queues(choice, queues)
         while ready and not choice.is_full:
-            some = needed if request.max_urls_per_queue else QUEUES_PER_ROUND
-            some = min(some, choice.queues_left)
+            some = min(needed, choice.queues_left)
             yield from _take_from(choice, ready[:some], ordinals)
             ready = ready[some:]
         if request.key is not None or len(queues) < wanted:

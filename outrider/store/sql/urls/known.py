@@ -140,6 +140,8 @@ def return_expired(now: int | None, most: int, slot: int) -> Script[tuple[list[b
     if not rows:
         return [], moment
     changes, wakes = CountChanges(), BatchWakes()
+    # Whoever serves one of these URLs in another crawl waits for its lease to be gone, and has the gate locked.
+    before = yield from gates.lock({row[4] for row in rows})
     tokens = sorted(bytes(row[0]) for row in rows)
     yield Call("delete_leases", (), [(token,) for token in tokens])
     places: list[tuple[Value, ...]] = []
@@ -148,7 +150,7 @@ def return_expired(now: int | None, most: int, slot: int) -> Script[tuple[list[b
         places.append((crawl_id, key, bytes(digest)))
         changes.move((crawl_id, key, domain, kind), ASSIGNED, PENDING)
         wakes.task_due(queue, due_at)
-        wakes.gate_opens(domain, 0)
+        wakes.gate_opens(domain, politeness.opens_at(before[domain].gate))
         wakes.queue_opens(queue)
     yield Call("return_tasks", (), sorted(places))
     yield from wakes.write()
