@@ -217,6 +217,31 @@ async def test_no_mix_of_batches_and_workers_deadlocks_or_spoils_a_count(place: 
     await check_counts(place)
 
 
+async def share_one_queue(dsn: str, seed: int) -> None:
+    """Set and take the few tasks of one queue of several domains, over and over."""
+    chance = random.Random(seed)
+    async with await open_store(dsn) as stores:
+        for _ in range(200):
+            match chance.randrange(7):
+                case 0 | 1 | 2:
+                    urls = [f"https://{chance.choice(HOSTS)}/{chance.randrange(10)}" for _ in range(3)]
+                    known = [KnownUrl(url=url, key="mixed", due_at=chance.choice([None, 1_000])) for url in urls]
+                    await stores.urls.put_known("c", known)
+                case 3 | 4 | 5:
+                    limit, lease_ms = chance.choice([None, 3]), chance.choice([1, 5])
+                    await stores.urls.serve(ServeRequest(crawl="c", max_urls_per_queue=limit, lease_ms=lease_ms))
+                case 6:
+                    await stores.urls.reap()
+
+
+async def test_tasks_that_are_set_while_others_take_from_their_queue_stay_counted(place: Place) -> None:
+    """Invariant 6, Counts are exact, also where a queue has several gates."""
+    await make_crawls(place, "c")
+    run_together(share_one_queue, [(place.dsn, seed) for seed in range(PROCESSES)])
+    await check_counts(place)
+    await check_deadlocks(place)
+
+
 async def take_until_nothing_is_left(dsn: str, _: int) -> list[str]:
     taken: list[str] = []
     async with await open_store(dsn) as stores:

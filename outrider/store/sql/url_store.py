@@ -48,7 +48,7 @@ from outrider.store.sql.script import Script
 from outrider.store.sql.urls import batch, browse, checks, crawls, gates, listing, overrides, settings, upkeep
 from outrider.store.sql.urls.add import RulesChanged, add
 from outrider.store.sql.urls.crawls import StoredCrawl
-from outrider.store.sql.urls.known import LeaseHeld, put_known, return_expired
+from outrider.store.sql.urls.known import TaskHeld, put_known, return_expired
 from outrider.store.sql.urls.lease import lease
 from outrider.store.sql.urls.report import reap, release, renew, report
 
@@ -314,7 +314,11 @@ class SqlUrlStore:
     async def serve(self, request: ServeRequest, *, now: int | None = None) -> list[Served]:
         """Hand out a batch by URLFrontier's rules."""
         batch.check_request(request)
-        return await self._counted(lambda slot: batch.serve(request, now, slot))
+        while True:
+            try:
+                return await self._counted(lambda slot: batch.serve(request, now, slot))
+            except TaskHeld:
+                continue
 
     async def put_known(self, crawl: str, items: Sequence[KnownUrl], *, now: int | None = None) -> list[AddResult]:
         """Set tasks to what a client knows of them, or make them; one answer for each item, in order."""
@@ -330,7 +334,7 @@ class SqlUrlStore:
                 return await self._counted(script)
             except RulesChanged:
                 self._crawls.pop(crawl, None)
-            except LeaseHeld:
+            except TaskHeld:
                 continue
 
     async def _admitting(self, crawl: str) -> StoredCrawl:

@@ -608,7 +608,7 @@ CATALOGUE: Catalogue = {
     "return_tasks": Sql("""
         UPDATE tasks t SET state = 1, delayed = true
           FROM unnest($1::int[], $2::text[], $3::bytea[]) AS w (crawl_id, key, hash)
-         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.state = 2"""),
     "expired_of_crawl": Sql("""
         SELECT count(*) FROM (SELECT crawl_id, key FROM leases WHERE expires_at <= $2 OFFSET 0) l
          WHERE l.crawl_id = $1 AND ($3::text IS NULL OR l.key = $3)"""),

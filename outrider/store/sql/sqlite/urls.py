@@ -456,7 +456,7 @@ CATALOGUE: Catalogue = {
     "return_tasks": Sql("""
         WITH w (crawl_id, key, hash) AS (VALUES {rows})
         UPDATE tasks AS t SET state = 1, delayed = 1
-          FROM w WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
+          FROM w WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.state = 2"""),
     "expired_of_crawl": Sql("""
         SELECT count(*) FROM leases INDEXED BY leases_expiry
          WHERE expires_at <= ?2 AND crawl_id = ?1 AND (?3 IS NULL OR key = ?3)"""),

@@ -24,7 +24,7 @@ from outrider.store.sql.urls import crawls, gates, settings
 from outrider.store.sql.urls.checks import check_key
 from outrider.store.sql.urls.counting import ASSIGNED, PENDING, CountChanges
 from outrider.store.sql.urls.crawls import StoredCrawl
-from outrider.store.sql.urls.known import expiry_mark
+from outrider.store.sql.urls.known import TaskHeld, expiry_mark
 from outrider.store.sql.urls.waking import LIMITED
 
 ROUNDS = 10
@@ -321,7 +321,8 @@ def _grant(choices: list[Choice], request: ServeRequest, now: int, slot: int) ->
         yield Call("postpone_tasks", (choice.crawl_id, now + EXCLUDED_AGAIN_MS), sorted(excluded))
         choice.taken = [taken for taken in choice.taken if taken.token in leased]
         places = sorted((taken.task.key, taken.task.hash) for taken in choice.taken)
-        yield Call("assign_tasks", (choice.crawl_id,), places)
+        if len((yield Call("assign_tasks", (choice.crawl_id,), places))) < len(places):
+            raise TaskHeld
         for task, domain, _ in choice.taken:
             changes.move((choice.crawl_id, task.key, domain, task.kind), PENDING, ASSIGNED)
         yield from _move_queues(choice)

@@ -15,8 +15,8 @@ from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.waking import QueueKey, Wakes
 
 
-class LeaseHeld(Exception):
-    """Somebody is ending the lease of a task that is to be set: begin again, when they are done."""
+class TaskHeld(Exception):
+    """Somebody else has a task that was chosen, or its lease: begin again, when they are done."""
 
 
 class BatchWakes(Wakes):
@@ -52,6 +52,7 @@ def put_known(
     before = yield from gates.lock({item.domain for item in items})
     found = yield from _find(stored.crawl_id, items)
     yield from _end_leases(stored.crawl_id, items, found, before, wakes)
+    yield from _wait_for_mixed(stored.crawl_id, items, wakes)
     rows: list[tuple[Value, ...]] = []
     for item in items:
         place, queue = found[item.position], (stored.crawl_id, item.key)
@@ -111,10 +112,22 @@ def _end_leases(
     assigned = [(item.key, found[item.position].hash) for item in items if found[item.position].state == ASSIGNED]
     held = yield Call("leases_of_tasks", (crawl_id,), assigned)
     if len(held) < len(assigned):
-        raise LeaseHeld
+        raise TaskHeld
     yield Call("delete_leases", (), sorted((row[0],) for row in held))
     for _, domain in held:
         wakes.gate_opens(domain, politeness.opens_at(before[domain].gate))
+
+
+def _wait_for_mixed(crawl_id: int, items: Sequence[Candidate], wakes: Wakes) -> Script[None]:
+    """Have the queues of several domains locked before the end, together with those that are woken.
+
+    Whoever leases from such a queue looks at its tasks first and locks their gates then: it must not find a gate open
+    because a task was set in between.
+    """
+    queues = sorted({(crawl_id, item.key) for item in items})
+    for _, key, domain in (yield Call("queue_domains", (), queues)):
+        if domain is None:
+            wakes.name((crawl_id, key), None)
 
 
 def _put_metadata(crawl_id: int, items: Sequence[Candidate], found: dict[int, Found], made: set[int]) -> Script[None]:
