@@ -173,7 +173,17 @@ async def test_a_queue_with_as_many_in_flight_as_a_client_wants_of_each_is_passe
     await know(urls, page(0), None, NOW + 2)
     assert await served(urls, NOW + 2, per_queue=2) == [page(2), page(3)]
     assert await served(urls, NOW + 3, per_queue=2) == []
-    assert await served(urls, NOW + 1003, per_queue=4) == [page(n) for n in range(4, 8)], "three are in flight"
+    assert await served(urls, NOW + 3, per_queue=4, key="a.org") == [page(n) for n in range(4, 8)], (
+        "three are in flight"
+    )
+
+
+async def test_a_client_that_allows_more_in_flight_finds_a_full_queue_in_the_end(urls: UrlStore) -> None:
+    await make(urls)
+    await discover(urls, *(page(n) for n in range(9)))
+    assert await served(urls, per_queue=2) == [page(0), page(1)]
+    assert await served(urls, NOW + 1, per_queue=2) == []
+    assert await served(urls, NOW + 5001, per_queue=4) == [page(n) for n in range(2, 6)]
 
 
 async def test_a_queue_stops_once_as_many_are_completed_as_its_limit(urls: UrlStore) -> None:

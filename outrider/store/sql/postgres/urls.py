@@ -527,10 +527,10 @@ CATALOGUE: Catalogue = {
            SET delay_ms = CASE WHEN $6::boolean THEN excluded.delay_ms ELSE queues.delay_ms END, gate_opens_at = 0,
                blocked_until = CASE WHEN $8::boolean THEN excluded.blocked_until ELSE queues.blocked_until END,
                page_limit = CASE WHEN $10::boolean THEN excluded.page_limit ELSE queues.page_limit END"""),
-    "crawls_with_ready_queue": Sql(f"""
+    "crawls_with_queue": Sql(f"""
         SELECT {CRAWL} FROM crawls c
          WHERE c.state = 'running'
-           AND EXISTS (SELECT FROM queues q WHERE q.crawl_id = c.crawl_id AND q.key = $1 AND q.ready_at <= $2)
+           AND EXISTS (SELECT FROM queues q WHERE q.crawl_id = c.crawl_id AND q.key = $1)
          ORDER BY c.turn, c.crawl_id LIMIT 64 FOR KEY SHARE"""),
     "serveable_queues": Sql("""
         SELECT q.key, q.domain, q.delay_ms, q.blocked_until, q.page_limit, q.last_served_at
@@ -542,7 +542,7 @@ CATALOGUE: Catalogue = {
          LIMIT $3"""),
     "serveable_queue": Sql("""
         SELECT key, domain, delay_ms, blocked_until, page_limit, last_served_at FROM queues
-         WHERE crawl_id = $1 AND key = $3 AND ready_at <= $2 FOR NO KEY UPDATE SKIP LOCKED"""),
+         WHERE crawl_id = $1 AND key = $2 FOR NO KEY UPDATE SKIP LOCKED"""),
     "completed_of_queues": Sql("""
         SELECT key, sum(completed)::bigint FROM counts
          WHERE crawl_id = $1 AND key = ANY ($2::text[]) GROUP BY key"""),

@@ -385,10 +385,10 @@ CATALOGUE: Catalogue = {
            SET delay_ms = iif(?6, excluded.delay_ms, delay_ms), gate_opens_at = 0,
                blocked_until = iif(?8, excluded.blocked_until, blocked_until),
                page_limit = iif(?10, excluded.page_limit, page_limit)"""),
-    "crawls_with_ready_queue": Sql(f"""
+    "crawls_with_queue": Sql(f"""
         SELECT {CRAWL} FROM crawls c
          WHERE c.state = 'running'
-           AND EXISTS (SELECT 1 FROM queues q WHERE q.crawl_id = c.crawl_id AND q.key = ?1 AND q.ready_at <= ?2)
+           AND EXISTS (SELECT 1 FROM queues q WHERE q.crawl_id = c.crawl_id AND q.key = ?1)
          ORDER BY c.turn, c.crawl_id LIMIT 64"""),
     "serveable_queues": Sql(f"""
         SELECT q.key, q.domain, q.delay_ms, q.blocked_until, q.page_limit, q.last_served_at
@@ -398,7 +398,7 @@ CATALOGUE: Catalogue = {
          LIMIT ?3"""),
     "serveable_queue": Sql("""
         SELECT key, domain, delay_ms, blocked_until, page_limit, last_served_at FROM queues
-         WHERE crawl_id = ?1 AND key = ?3 AND ready_at <= ?2"""),
+         WHERE crawl_id = ?1 AND key = ?2"""),
     "completed_of_queues": Sql("""
         SELECT key, sum(completed) FROM counts WHERE crawl_id = ?1 AND key IN (VALUES {rows}) GROUP BY key"""),
     "in_flight_of_queues": Sql("""

@@ -35,8 +35,9 @@ UNLIMITED_QUEUES = 256
 """So many queues share the room of a batch where each may give all that it has."""
 HELD_AGAIN_MS = 20
 """When to look again at a queue whose gate somebody held."""
-FULL_AGAIN_MS = 1_000
-"""When to look again at a queue with too many in flight: the next client may allow more than this one."""
+FULL_AGAIN_MS = 5_000
+"""When to look again at a queue with too many in flight: the next client may allow more than this one. It is looked at
+before when one of them ends, or when a client names it."""
 MIXED_LOOK = 8
 MIXED_AGAIN_MS = 1_000
 EXCLUDED_AGAIN_MS = 1_000
@@ -167,7 +168,7 @@ def _crawls_for(request: ServeRequest, now: int) -> Script[list[StoredCrawl]]:
         stored = yield from crawls.for_write(request.crawl)
         return [stored] if stored.crawl.state is CrawlState.RUNNING else []
     if request.key is not None:
-        rows = yield Call("crawls_with_ready_queue", (request.key, now))
+        rows = yield Call("crawls_with_queue", (request.key,))
     else:
         rows = yield Call("ready_crawls", (now, None))
     return [crawls.decoded(row) for row in rows]
@@ -185,7 +186,7 @@ def _choose(choice: Choice, ordinals: "count[int]") -> Script[None]:
         if request.key is None:
             rows = yield Call("serveable_queues", (choice.crawl_id, choice.now, wanted, choice.looked))
         else:
-            rows = yield Call("serveable_queue", (choice.crawl_id, choice.now, request.key))
+            rows = yield Call("serveable_queue", (choice.crawl_id, request.key))
         queues = [ServeableQueue(*row) for row in rows]
         choice.looked += [queue.key for queue in queues]
         ready = yield from _open_queues(choice, queues)
