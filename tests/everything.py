@@ -1,6 +1,7 @@
 """Every operation of the URL plane once, with the answer that it must give."""
 
 from outrider.model.artifact import Fetch
+from outrider.model.batch import KnownUrl, QueueChange, ServeRequest, UrlFilter
 from outrider.model.gate import GateSettings, Robots
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Renewal, Report, Verdict
 from outrider.model.machines import TaskState
@@ -13,10 +14,11 @@ RUN_ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 
 
 async def use_every_operation(urls: UrlStore, name: str = "every") -> None:
-    """Drive two crawls of one store through everything that it can do; clients with other names may too."""
+    """Drive some crawls of one store through everything that it can do; clients with other names may too."""
     await _crawl(urls, name)
     await _politely(urls, f"{name}-polite")
     await _mixed(urls, f"{name}-mixed")
+    await _in_batches(urls, f"{name}-batch")
     assert await urls.delete_crawl(name) > 0
     assert {f"{name}-polite", f"{name}-mixed"} <= {crawl.name for crawl in await urls.list_crawls()}
 
@@ -140,3 +142,43 @@ async def _mixed(urls: UrlStore, name: str) -> None:
     leased = [lease.url for lease in (await urls.lease(any_crawl, now=NOW)).leases if lease.url in str(items)]
     assert sorted(leased) == [item.url for item in items], "each URL once, over all crawls"
     assert len(await urls.release(worker=name, now=NOW + 1)) >= 2
+
+
+async def _in_batches(urls: UrlStore, name: str) -> None:
+    """What URLFrontier's clients do: take batches, and say what they know."""
+    await urls.create_crawl(name, limits=CrawlLimits(delay_ms=1000, robots=False), now=NOW)
+    key, other = f"{name}.example", f"{name}-other.example"
+    pages = [f"https://{key}/{n}" for n in range(3)]
+    await urls.change_queue(name, key, QueueChange(page_limit=5), now=NOW)
+    await urls.add(name, [Discovered(url=pages[0], metadata={"n": ["0"]}), Discovered(url=pages[1])], now=NOW)
+    known = [
+        KnownUrl(url=pages[2], due_at=5_000, metadata={"n": ["2"]}),
+        KnownUrl(url=f"https://{other}/", due_at=NOW + HOUR_MS),
+        KnownUrl(url=f"https://{other}/done", due_at=None),
+    ]
+    assert {result.outcome for result in await urls.put_known(name, known, now=NOW)} == {Added.NEW}
+
+    request = ServeRequest(crawl=name, max_urls_per_queue=2, max_queues=5)
+    await urls.set_active(False, now=NOW)
+    assert not await urls.is_active()
+    assert await urls.serve(request, now=NOW) == []
+    await urls.set_active(True, now=NOW)
+    served = await urls.serve(request, now=NOW)
+    assert [(each.url, each.metadata) for each in served] == [(pages[2], {"n": ["2"]}), (pages[0], {"n": ["0"]})]
+    of_queue = ServeRequest(key=key, max_urls=1)
+    assert await urls.serve(of_queue, now=NOW + 999) == []
+    assert [each.url for each in await urls.serve(of_queue, now=NOW + 1000)] == [pages[1]]
+    assert await urls.serve(ServeRequest(crawl=name, key=other, max_urls_per_queue=2), now=NOW) == []
+
+    assert (await urls.statistics(name, key, now=NOW + 1000)).in_process == 3
+    await urls.put_known(name, [KnownUrl(url=pages[0], due_at=None), KnownUrl(url=pages[2], due_at=9_000)], now=NOW)
+    assert len(await urls.reap(now=NOW + HOUR_MS)) >= 1
+    found = await urls.find_url(name, pages[2])
+    assert found is not None
+    assert (found.due_at, found.metadata) == (9_000, None)
+    statistics = await urls.statistics(name, now=NOW + HOUR_MS)
+    assert (statistics.counts.pending, statistics.counts.completed, statistics.in_process) == (3, 2, 0)
+    assert (statistics.queues, statistics.active_queues) == (2, 2)
+    assert (await urls.queue_names(name, start=1, size=5, now=NOW)).keys == [key]
+    assert len((await urls.list_urls(name, UrlFilter(key=key))).urls) == 3
+    assert await urls.count_urls(name, UrlFilter(contains="/DONE", ignore_case=True)) == 1

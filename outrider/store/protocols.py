@@ -8,7 +8,19 @@ either does the whole of what it says or raises and does nothing.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from outrider.model.api_key import ApiKey, Role
 from outrider.model.artifact import Artifact, ArtifactHorizon
+from outrider.model.batch import (
+    KnownUrl,
+    ListedUrl,
+    QueueChange,
+    QueueNames,
+    Served,
+    ServeRequest,
+    Statistics,
+    UrlFilter,
+    UrlRange,
+)
 from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.job import (
@@ -194,13 +206,61 @@ class UrlStore(Protocol):
         """Remove tasks discovered before a time, except those in flight; tell how many."""
         ...
 
+    async def serve(self, request: ServeRequest, *, now: int | None = None) -> list[Served]:
+        """Hand out a batch by URLFrontier's rules: without tokens, and nothing while the frontier is inactive.
+
+        What is served is left alone until its lease expires; it is then due again, as often as that happens.
+        """
+        ...
+
+    async def put_known(self, crawl: str, items: Sequence[KnownUrl], *, now: int | None = None) -> list[AddResult]:
+        """Set tasks to what a client knows of them, or make them; one answer for each item, in order.
+
+        Any lease on them ends. Of two items for one task, the last holds.
+        """
+        ...
+
+    async def change_queue(self, crawl: str, key: str, change: QueueChange, *, now: int | None = None) -> None:
+        """Set some of a queue's overrides and leave the others, also before its first URL."""
+        ...
+
+    async def set_active(self, active: bool, *, now: int | None = None) -> None:
+        """Have `serve` hand out batches, or nothing."""
+        ...
+
+    async def is_active(self) -> bool:
+        """Tell whether `serve` hands out batches."""
+        ...
+
+    async def statistics(self, crawl: str, key: str | None = None, *, now: int | None = None) -> Statistics:
+        """Sum up a crawl or one of its queues for batch clients."""
+        ...
+
+    async def queue_names(
+        self, crawl: str, *, start: int = 0, size: int = ..., everything: bool = False, now: int | None = None
+    ) -> QueueNames:
+        """List the keys of queues that have had a URL: those that may give something, or everything."""
+        ...
+
+    async def find_url(self, crawl: str, url: str, key: str | None = None) -> ListedUrl | None:
+        """Find a URL by any spelling, with its metadata."""
+        ...
+
+    async def list_urls(self, crawl: str, which: UrlFilter = ..., *, cursor: str | None = None) -> UrlRange:
+        """List the URLs of one range of a crawl; ranges may be empty, and the last one has no cursor."""
+        ...
+
+    async def count_urls(self, crawl: str, which: UrlFilter = ...) -> int:
+        """Count URLs of a crawl, range by range."""
+        ...
+
     async def close(self) -> None:
         """Finish what is under way and let go of the store."""
         ...
 
 
 class ControlStore(Protocol):
-    """The control plane: domains, claims, jobs, runs, workers, outbox."""
+    """The control plane: domains, claims, jobs, runs, workers, API keys, outbox."""
 
     async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
         """Store the domains that are new and fill what others lack; one answer for each seed, in order."""
@@ -365,6 +425,31 @@ class ControlStore(Protocol):
 
     async def expired_workers(self, *, now: int | None = None) -> list[Worker]:
         """List the registrations that have expired."""
+        ...
+
+    async def create_key(
+        self,
+        key_id: str,
+        digest: str,
+        *,
+        name: str,
+        role: Role,
+        crawls: Sequence[str] = (),
+        now: int | None = None,
+    ) -> ApiKey:
+        """Keep an API key, of its secret the digest only; the same again changes nothing."""
+        ...
+
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        """Find an API key, revoked or not."""
+        ...
+
+    async def list_keys(self) -> list[ApiKey]:
+        """List all API keys, the revoked ones too, the oldest first."""
+        ...
+
+    async def revoke_key(self, key_id: str, *, now: int | None = None) -> ApiKey:
+        """End an API key; raises `UnknownKey`."""
         ...
 
     async def append_messages(self, messages: Sequence[OutboxMessage], *, now: int | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from outrider.model.api_key import ApiKey, Role
 from outrider.model.domain import (
     CLAIM_MS,
     Claim,
@@ -48,7 +49,7 @@ from outrider.store.checks import (
     check_uuid,
     readable_uuid,
 )
-from outrider.store.sql.control import claims, domains, jobs, outbox, runs, workers
+from outrider.store.sql.control import claims, domains, jobs, keys, outbox, runs, workers
 from outrider.store.sql.control.checks import check_job_id, check_request, check_run_id, checked_change
 from outrider.store.sql.control.rows import as_json
 from outrider.store.sql.engine import Engine
@@ -312,6 +313,41 @@ class SqlControlStore:
     async def expired_workers(self, *, now: int | None = None) -> list[Worker]:
         """List the registrations that have expired."""
         return await self._engine.read(lambda: workers.expired(now))
+
+    # API keys
+
+    async def create_key(
+        self,
+        key_id: str,
+        digest: str,
+        *,
+        name: str,
+        role: Role,
+        crawls: Sequence[str] = (),
+        now: int | None = None,
+    ) -> ApiKey:
+        """Keep an API key, of its secret the digest only."""
+        check_name(key_id, "key_id")
+        check_name(digest, "digest")
+        check_name(name, "name")
+        chosen = check_choice(role, "role", Role)
+        check_batch(crawls, "crawls")
+        named = [check_name(crawl, "crawl") for crawl in crawls]
+        return await self._engine.write(lambda: keys.create(key_id, digest, name, chosen, named, now))
+
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        """Find an API key, revoked or not."""
+        check_name(key_id, "key_id")
+        return await self._engine.read(lambda: keys.find(key_id))
+
+    async def list_keys(self) -> list[ApiKey]:
+        """List all API keys, the revoked ones too, the oldest first."""
+        return await self._engine.read(keys.listed)
+
+    async def revoke_key(self, key_id: str, *, now: int | None = None) -> ApiKey:
+        """End an API key; raises `UnknownKey`."""
+        check_name(key_id, "key_id")
+        return await self._engine.write(lambda: keys.revoke(key_id, now))
 
     # outbox
 

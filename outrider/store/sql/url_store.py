@@ -8,6 +8,17 @@ from itertools import count, islice
 from typing import TypeVar
 
 from outrider.model.artifact import Artifact, ArtifactHorizon
+from outrider.model.batch import (
+    KnownUrl,
+    ListedUrl,
+    QueueChange,
+    QueueNames,
+    Served,
+    ServeRequest,
+    Statistics,
+    UrlFilter,
+    UrlRange,
+)
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.lease import Holder, LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
 from outrider.model.settings import Settings
@@ -36,9 +47,10 @@ from outrider.store.checks import check_batch, check_name, check_number
 from outrider.store.sql.engine import Engine
 from outrider.store.sql.script import Script
 from outrider.store.sql.under_way import UnderWay
-from outrider.store.sql.urls import browse, checks, crawls, gates, overrides, upkeep
+from outrider.store.sql.urls import batch, browse, checks, crawls, gates, listing, overrides, settings, upkeep
 from outrider.store.sql.urls.add import Batch, RulesChanged, add
 from outrider.store.sql.urls.crawls import StoredCrawl
+from outrider.store.sql.urls.known import TaskHeld, put_known, return_expired
 from outrider.store.sql.urls.lease import lease
 from outrider.store.sql.urls.report import reap, release, renew, report
 
@@ -49,6 +61,7 @@ REAP_BATCH = 1_000
 PAGE = 100
 ANY_TASK = TaskFilter()
 DEFAULT_RULES = CrawlRules()
+ANY_URL = UrlFilter()
 
 
 async def _admitted(items: Sequence[Discovered], rules: CrawlRules) -> Admission:
@@ -169,7 +182,15 @@ class SqlUrlStore:
         check_number(most, "most", 1, MAX_BATCH)
         if worker is not None:
             check_name(worker, "worker")
-        return await self._counted(lambda slot: reap(worker, now, most, self._settings, slot))
+        if worker is not None:
+            return await self._counted(lambda slot: reap(worker, now, most, self._settings, slot))
+        # Those of batch mode first, which are not charged, up to a moment after which the others look no further.
+        returned, moment = await self._counted(lambda slot: return_expired(now, most, slot))
+        tokens = [Token(token.hex()) for token in returned]
+        if len(tokens) == most:
+            return tokens
+        left = most - len(tokens)
+        return tokens + await self._counted(lambda slot: reap(None, moment, left, self._settings, slot))
 
     async def release(
         self, tokens: Sequence[Token] = (), *, worker: str | None = None, now: int | None = None
@@ -326,6 +347,86 @@ class SqlUrlStore:
             number, place = await self._counted(partial(upkeep.purge, crawl, before, key, place))
             removed += number
         return removed
+
+    async def serve(self, request: ServeRequest, *, now: int | None = None) -> list[Served]:
+        """Hand out a batch by URLFrontier's rules."""
+        batch.check_request(request)
+        while True:
+            try:
+                return await self._counted(lambda slot: batch.serve(request, now, slot))
+            except TaskHeld:
+                continue
+
+    async def put_known(self, crawl: str, items: Sequence[KnownUrl], *, now: int | None = None) -> list[AddResult]:
+        """Set tasks to what a client knows of them, or make them; one answer for each item, in order."""
+        check_batch(items, "URLs")
+        dates = [item.due_at for item in items]
+        offered = [
+            Discovered(url=item.url, key=item.key, metadata=item.metadata, due_in_ms=item.due_at or 0) for item in items
+        ]
+        while True:
+            stored = await self._admitting(crawl)
+            script = partial(put_known, stored, admit(offered, stored.crawl.rules), dates, now)
+            try:
+                return await self._counted(script)
+            except RulesChanged:
+                self._crawls.pop(crawl, None)
+            except TaskHeld:
+                continue
+
+    async def _admitting(self, crawl: str) -> StoredCrawl:
+        """Find a crawl to admit a batch to, mostly without asking the database."""
+        stored = self._crawls.get(crawls.nameable(crawl))
+        if stored is None:
+            stored = await self._engine.read(lambda: crawls.find(crawl))
+            self._crawls[crawl] = stored
+        return stored
+
+    async def change_queue(self, crawl: str, key: str, change: QueueChange, *, now: int | None = None) -> None:
+        """Set some of a queue's overrides and leave the others, also before its first URL."""
+        await self._engine.write(lambda: settings.change_queue(crawl, key, change, now))
+
+    async def set_active(self, active: bool, *, now: int | None = None) -> None:
+        """Have `serve` hand out batches, or nothing."""
+        await self._engine.write(lambda: settings.set_active(active, now))
+
+    async def is_active(self) -> bool:
+        """Tell whether `serve` hands out batches."""
+        return await self._engine.read(settings.is_active)
+
+    async def statistics(self, crawl: str, key: str | None = None, *, now: int | None = None) -> Statistics:
+        """Sum up a crawl or one of its queues for batch clients."""
+        if key is not None:
+            checks.check_key(key)
+        return await self._engine.read(lambda: listing.statistics(crawl, key, now))
+
+    async def queue_names(
+        self, crawl: str, *, start: int = 0, size: int = PAGE, everything: bool = False, now: int | None = None
+    ) -> QueueNames:
+        """List the keys of queues that have had a URL: those that may give something, or everything."""
+        check_number(start, "start", 0, 2**62)
+        check_number(size, "size", 0, 2**62)
+        return await self._engine.read(lambda: listing.queue_names(crawl, start, size, everything, now))
+
+    async def find_url(self, crawl: str, url: str, key: str | None = None) -> ListedUrl | None:
+        """Find a URL by any spelling, with its metadata."""
+        if key is not None:
+            checks.check_key(key)
+        return await self._engine.read(lambda: listing.find_url(crawl, url, key))
+
+    async def list_urls(self, crawl: str, which: UrlFilter = ANY_URL, *, cursor: str | None = None) -> UrlRange:
+        """List the URLs of one range of a crawl; ranges may be empty, and the last one has no cursor."""
+        listing.check_filter(which)
+        return await self._engine.read(lambda: listing.list_urls(crawl, which, cursor))
+
+    async def count_urls(self, crawl: str, which: UrlFilter = ANY_URL) -> int:
+        """Count URLs range by range, so that no long snapshot is held."""
+        listing.check_filter(which)
+        number, cursor = await self._engine.read(lambda: listing.count_urls(crawl, which, None))
+        while cursor is not None:
+            more, cursor = await self._engine.read(partial(listing.count_urls, crawl, which, cursor))
+            number += more
+        return number
 
     async def close(self) -> None:
         """Finish what is under way and let go of the store."""

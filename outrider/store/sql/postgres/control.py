@@ -37,6 +37,8 @@ RUN = """CAST(id AS text), crawl, CAST(job_id AS text), kind, status, reason, se
 
 WORKER = "worker_id, kind, mode, host, process_id, lock_path, started_at, last_beat_at, expires_at"
 
+API_KEY = "key_id, name, role, crawls, digest, created_at, revoked_at"
+
 MESSAGE = """topic, ordering_key, payload, CAST(id AS text), message_id, created_at, attempts, next_attempt_at,
     last_error, delivered_at"""
 
@@ -259,6 +261,13 @@ CATALOGUE: Catalogue = {
     "list_workers": Sql(f"SELECT {WORKER} FROM workers ORDER BY worker_id"),
     "expired_workers": Sql(f"""
         SELECT {WORKER} FROM workers WHERE expires_at <= {moment(1)} ORDER BY expires_at, worker_id"""),
+    # -------------------------------------------------------------- API keys
+    "insert_key": Sql(f"""
+        INSERT INTO api_keys (key_id, name, role, crawls, digest, created_at) VALUES ($1, $2, $3, $4, $5, {moment(6)})
+            ON CONFLICT (key_id) DO NOTHING"""),
+    "api_key": Sql(f"SELECT {API_KEY} FROM api_keys WHERE key_id = $1"),
+    "list_keys": Sql(f"SELECT {API_KEY} FROM api_keys ORDER BY created_at, key_id"),
+    "revoke_key": Sql(f"UPDATE api_keys SET revoked_at = {moment(2)} WHERE key_id = $1 AND revoked_at IS NULL"),
     # ---------------------------------------------------------------- outbox
     "lock_ordering_keys": Sql(f"""
         SELECT {lock_name(ORDERING_KEY, "w.topic || chr(31) || w.ordering_key")}

@@ -6,6 +6,7 @@ OFFSET 0 keeps the planner from moving a crawl's number out of a list of rows: i
 statistics, go through the crawl and look for each task in the list, and not the other way round.
 """
 
+from outrider.model.batch import BATCH_WORKER
 from outrider.model.task import NEVER
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
@@ -67,6 +68,10 @@ CATALOGUE: Catalogue = {
         UPDATE queues q SET gate_opens_at = 0
           FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
     # ------------------------------------------------------------------- add
+    "queue_domains": Sql("""
+        SELECT q.crawl_id, q.key, q.domain
+          FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)
+          JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
     "insert_domains": Sql("""
         INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
         SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
@@ -222,7 +227,7 @@ CATALOGUE: Catalogue = {
          CROSS JOIN LATERAL (
             SELECT d.crawl_id, d.key, d.hash FROM tasks d
              WHERE d.crawl_id = $1 AND d.key = w.key AND d.state = 1 AND d.delayed AND d.due_at <= $2
-             ORDER BY d.due_at LIMIT 1000) due
+             ORDER BY d.due_at LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) due
          WHERE t.crawl_id = due.crawl_id AND t.key = due.key AND t.hash = due.hash AND t.state = 1"""),
     "ready_tasks": Sql("""
         SELECT h.key, h.hash, h.url, h.kind, h.priority, h.depth, h.attempt_count, h.discovery_type,
@@ -521,4 +526,134 @@ CATALOGUE: Catalogue = {
     "widen_scope": Sql("""
         INSERT INTO scope_roots (crawl_id, url) SELECT * FROM unnest($1::int[], $2::text[]) ON CONFLICT DO NOTHING"""),
     "scope_roots": Sql("SELECT url FROM scope_roots WHERE crawl_id = $1 ORDER BY url"),
+    # ------------------------------------------------------------ batch mode
+    "queue_block": Sql("SELECT blocked_until FROM queues WHERE crawl_id = $1 AND key = $2"),
+    "change_queue": Sql("""
+        INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at, delay_ms, blocked_until, page_limit)
+        VALUES ($1, $2, '', $3, $4, $5, $7, coalesce($9, 0::bigint), $11)
+            ON CONFLICT (crawl_id, key) DO UPDATE
+           SET delay_ms = CASE WHEN $6::boolean THEN excluded.delay_ms ELSE queues.delay_ms END, gate_opens_at = 0,
+               blocked_until = CASE WHEN $8::boolean THEN excluded.blocked_until ELSE queues.blocked_until END,
+               page_limit = CASE WHEN $10::boolean THEN excluded.page_limit ELSE queues.page_limit END"""),
+    "crawls_with_queue": Sql(f"""
+        SELECT {CRAWL} FROM crawls c
+         WHERE c.state = 'running'
+           AND EXISTS (SELECT FROM queues q WHERE q.crawl_id = c.crawl_id AND q.key = $1)
+         ORDER BY c.turn, c.crawl_id LIMIT 64 FOR KEY SHARE"""),
+    "serveable_queues": Sql("""
+        SELECT q.key, q.domain, q.delay_ms, q.blocked_until, q.page_limit, q.last_served_at
+          FROM generate_series(0, 15) AS b (band)
+         CROSS JOIN LATERAL (
+            SELECT * FROM queues
+             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
+         LIMIT $3"""),
+    "serveable_queue": Sql("""
+        SELECT key, domain, delay_ms, blocked_until, page_limit, last_served_at FROM queues
+         WHERE crawl_id = $1 AND key = $2 FOR NO KEY UPDATE SKIP LOCKED"""),
+    "completed_of_queues": Sql("""
+        SELECT key, sum(completed)::bigint FROM counts
+         WHERE crawl_id = $1 AND key = ANY ($2::text[]) GROUP BY key"""),
+    "in_flight_of_queues": Sql("""
+        SELECT w.key, l.number, l.first_expiry FROM unnest($3::text[]) AS w (key)
+         CROSS JOIN LATERAL (
+            SELECT count(*) AS number, min(expires_at) AS first_expiry FROM leases
+             WHERE crawl_id = $1 AND key = w.key AND expires_at > $2) l
+         WHERE l.number > 0"""),
+    "ready_heads": Sql("""
+        SELECT h.key, h.hash, h.url, h.kind, h.priority, h.sequence, h.attempt_count, m.metadata
+          FROM unnest($3::text[]) AS w (key)
+         CROSS JOIN LATERAL (
+            SELECT * FROM tasks t
+             WHERE t.crawl_id = $1 AND t.key = w.key AND t.state = 1 AND NOT t.delayed
+             ORDER BY t.priority DESC, t.sequence LIMIT $2) h
+          LEFT JOIN task_metadata m ON m.crawl_id = $1 AND m.key = h.key AND m.hash = h.hash"""),
+    "due_heads": Sql("""
+        SELECT h.key, h.hash, h.url, h.kind, h.priority, h.sequence, h.attempt_count, m.metadata
+          FROM unnest($4::text[]) AS w (key)
+         CROSS JOIN LATERAL (
+            SELECT * FROM tasks t
+             WHERE t.crawl_id = $1 AND t.key = w.key AND t.state = 1 AND t.delayed AND t.due_at <= $3
+             ORDER BY t.due_at, t.sequence LIMIT $2) h
+          LEFT JOIN task_metadata m ON m.crawl_id = $1 AND m.key = h.key AND m.hash = h.hash"""),
+    "tasks_by_url": Sql("""
+        SELECT w.position, t.hash, t.state, t.kind
+          FROM (SELECT $1::int AS crawl_id, *
+                  FROM unnest($2::int[], $3::text[], $4::bytea[], $5::text[]) AS w (position, key, hash, url)
+                OFFSET 0) w
+          JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.url = w.url
+         ORDER BY t.key, t.hash FOR NO KEY UPDATE OF t"""),
+    "leases_of_tasks": Sql("""
+        SELECT l.token, l.domain
+          FROM (SELECT $1::int AS crawl_id, * FROM unnest($2::text[], $3::bytea[]) AS w (key, hash) OFFSET 0) w
+          JOIN leases l ON l.crawl_id = w.crawl_id AND l.key = w.key AND l.hash = w.hash
+           FOR UPDATE OF l SKIP LOCKED"""),
+    "set_tasks": Sql("""
+        UPDATE tasks t
+           SET state = w.state, delayed = w.delayed, due_at = w.due_at, priority = w.priority, failures = 0,
+               deferrals = 0, expiries = 0, http_status = NULL, reason = NULL
+          FROM (SELECT $1::int AS crawl_id, *
+                  FROM unnest($2::text[], $3::bytea[], $4::smallint[], $5::boolean[], $6::bigint[], $7::int[])
+                    AS w (key, hash, state, delayed, due_at, priority) OFFSET 0) w
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
+    "put_metadata": Sql("""
+        INSERT INTO task_metadata (crawl_id, key, hash, metadata)
+        SELECT * FROM unnest($1::int[], $2::text[], $3::bytea[], $4::text[])
+            ON CONFLICT (crawl_id, key, hash) DO UPDATE SET metadata = excluded.metadata"""),
+    "crawls_of_batch_leases": Sql(f"""
+        SELECT crawl_id FROM crawls
+         WHERE crawl_id IN (SELECT crawl_id FROM (
+            SELECT crawl_id FROM leases WHERE worker = '{BATCH_WORKER}' AND request_id <= $1
+             ORDER BY request_id LIMIT $2) AS expired)
+         ORDER BY crawl_id FOR KEY SHARE"""),
+    "lock_batch_leases": Sql(f"""
+        WITH l AS (
+            SELECT * FROM leases
+             WHERE worker = '{BATCH_WORKER}' AND request_id <= $1 AND crawl_id = ANY ($3::int[])
+             ORDER BY request_id LIMIT $2 FOR UPDATE SKIP LOCKED)
+        SELECT l.token, l.crawl_id, l.key, l.hash, l.domain, l.kind, t.due_at FROM l
+          JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash"""),
+    "return_tasks": Sql("""
+        UPDATE tasks t SET state = 1, delayed = true
+          FROM unnest($1::int[], $2::text[], $3::bytea[]) AS w (crawl_id, key, hash)
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.state = 2"""),
+    "expired_of_crawl": Sql("""
+        SELECT count(*) FROM (SELECT crawl_id, key FROM leases WHERE expires_at <= $2 OFFSET 0) l
+         WHERE l.crawl_id = $1 AND ($3::text IS NULL OR l.key = $3)"""),
+    "count_queues": Sql("""
+        SELECT count(*), count(*) FILTER (WHERE active > 0), max(key) FROM (
+            SELECT q.key, (SELECT sum(n.discovered + n.pending + n.assigned) FROM counts n
+                            WHERE n.crawl_id = $1 AND n.key = q.key) AS active
+              FROM queues q WHERE q.crawl_id = $1 AND q.key > $2 AND q.domain IS DISTINCT FROM ''
+             ORDER BY q.key LIMIT $3) AS part"""),
+    "queue_keys": Sql("""
+        SELECT q.key FROM queues q
+         WHERE q.crawl_id = $1 AND q.key > $2 AND q.domain IS DISTINCT FROM ''
+           AND ($3::boolean OR (q.blocked_until <= $4
+                                AND (SELECT sum(n.discovered + n.pending + n.assigned) FROM counts n
+                                      WHERE n.crawl_id = $1 AND n.key = q.key) > 0))
+         ORDER BY q.key LIMIT $5"""),
+    "url_by_hash": Sql("""
+        SELECT t.key, t.hash, t.url, t.state, t.due_at, t.discovered_at, m.metadata FROM tasks t
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
+         WHERE t.crawl_id = $1 AND t.key = $2 AND t.hash = $3"""),
+    "end_of_urls": Sql("""
+        SELECT key, hash FROM tasks WHERE crawl_id = $1 AND (key, hash) > ($2, $3) AND key <= $4
+         ORDER BY key, hash LIMIT 1 OFFSET $5"""),
+    "list_urls": Sql("""
+        SELECT t.key, t.hash, t.url, t.state, t.due_at, t.discovered_at, m.metadata
+          FROM (SELECT * FROM tasks WHERE crawl_id = $1 AND (key, hash) > ($2, $3) AND key <= $4
+                 ORDER BY key, hash LIMIT $5) t
+          LEFT JOIN task_metadata m ON m.crawl_id = $1 AND m.key = t.key AND m.hash = t.hash
+         WHERE $6::text IS NULL
+            OR strpos(CASE WHEN $7::boolean THEN lower(t.url) ELSE t.url END,
+                      CASE WHEN $7::boolean THEN lower($6) ELSE $6 END) > 0
+         ORDER BY t.key, t.hash"""),
+    "count_urls": Sql("""
+        SELECT count(*)
+          FROM (SELECT url FROM tasks WHERE crawl_id = $1 AND (key, hash) > ($2, $3) AND key <= $4
+                 ORDER BY key, hash LIMIT $5) t
+         WHERE $6::text IS NULL
+            OR strpos(CASE WHEN $7::boolean THEN lower(t.url) ELSE t.url END,
+                      CASE WHEN $7::boolean THEN lower($6) ELSE $6 END) > 0"""),
 }

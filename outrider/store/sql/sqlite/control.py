@@ -3,7 +3,7 @@
 A transaction has the whole file to itself, so nothing here locks. `{rows}` stands for a VALUES list.
 """
 
-from outrider.store.sql.postgres.control import DOMAIN, DOMAIN_COUNTS, JOB, MESSAGE, RUN, WORKER
+from outrider.store.sql.postgres.control import API_KEY, DOMAIN, DOMAIN_COUNTS, JOB, MESSAGE, RUN, WORKER
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.sqlite.urls import NOTHING
 
@@ -203,6 +203,13 @@ CATALOGUE: Catalogue = {
     "list_workers": Sql(f"SELECT {WORKER} FROM workers ORDER BY worker_id"),
     "expired_workers": Sql(f"""
         SELECT {WORKER} FROM workers WHERE expires_at <= {moment(1)} ORDER BY expires_at, worker_id"""),
+    # -------------------------------------------------------------- API keys
+    "insert_key": Sql(f"""
+        INSERT INTO api_keys (key_id, name, role, crawls, digest, created_at) VALUES (?1, ?2, ?3, ?4, ?5, {moment(6)})
+            ON CONFLICT (key_id) DO NOTHING"""),
+    "api_key": Sql(f"SELECT {API_KEY} FROM api_keys WHERE key_id = ?1"),
+    "list_keys": Sql(f"SELECT {API_KEY} FROM api_keys ORDER BY created_at, key_id"),
+    "revoke_key": Sql(f"UPDATE api_keys SET revoked_at = {moment(2)} WHERE key_id = ?1 AND revoked_at IS NULL"),
     # ---------------------------------------------------------------- outbox
     "lock_ordering_keys": NOTHING,
     "insert_messages": Sql(f"""

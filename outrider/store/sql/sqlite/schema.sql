@@ -1,4 +1,13 @@
 PRAGMA application_id = 1330992210;
+CREATE TABLE api_keys (
+    key_id text PRIMARY KEY,
+    name text NOT NULL,
+    role text NOT NULL CHECK (role IN ('read', 'crawl', 'admin')),
+    crawls text NOT NULL,
+    digest text NOT NULL,
+    created_at text NOT NULL,
+    revoked_at text
+);
 CREATE TABLE counts (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
@@ -202,7 +211,7 @@ CREATE TABLE outrider_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT outrider_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "outrider_version" VALUES('0003');
+INSERT INTO "outrider_version" VALUES('0004');
 CREATE TABLE queues (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,

@@ -4,6 +4,7 @@ A transaction has the whole file to itself, so nothing here locks. `{rows}` stan
 JOIN keeps SQLite to looking up each of its rows in turn.
 """
 
+from outrider.model.batch import BATCH_WORKER
 from outrider.model.task import NEVER
 from outrider.store.sql.postgres.urls import ARTIFACT, CRAWL, GATE, HELD_LEASE, TASK
 from outrider.store.sql.script import Catalogue, Sql
@@ -49,6 +50,10 @@ CATALOGUE: Catalogue = {
         UPDATE queues INDEXED BY queues_ready SET gate_opens_at = 0
          WHERE crawl_id = ?1 AND band IN {BANDS} AND ready_at = {LIMITED}"""),
     # ------------------------------------------------------------------- add
+    "queue_domains": Sql("""
+        WITH w (crawl_id, key) AS (VALUES {rows})
+        SELECT q.crawl_id, q.key, q.domain
+          FROM w CROSS JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
     "insert_domains": Sql(f"""
         WITH w (id, domain, parent) AS (VALUES {{rows}})
         INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
@@ -383,4 +388,119 @@ CATALOGUE: Catalogue = {
          ORDER BY q.ready_at DESC LIMIT ?3"""),
     "widen_scope": Sql("INSERT INTO scope_roots (crawl_id, url) VALUES {rows} ON CONFLICT DO NOTHING"),
     "scope_roots": Sql("SELECT url FROM scope_roots WHERE crawl_id = ?1 ORDER BY url"),
+    # ------------------------------------------------------------ batch mode
+    "queue_block": Sql("SELECT blocked_until FROM queues WHERE crawl_id = ?1 AND key = ?2"),
+    "change_queue": Sql("""
+        INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at, delay_ms, blocked_until, page_limit)
+        VALUES (?1, ?2, '', ?3, ?4, ?5, ?7, coalesce(?9, 0), ?11)
+            ON CONFLICT (crawl_id, key) DO UPDATE
+           SET delay_ms = iif(?6, excluded.delay_ms, delay_ms), gate_opens_at = 0,
+               blocked_until = iif(?8, excluded.blocked_until, blocked_until),
+               page_limit = iif(?10, excluded.page_limit, page_limit)"""),
+    "crawls_with_queue": Sql(f"""
+        SELECT {CRAWL} FROM crawls c
+         WHERE c.state = 'running'
+           AND EXISTS (SELECT 1 FROM queues q WHERE q.crawl_id = c.crawl_id AND q.key = ?1)
+         ORDER BY c.turn, c.crawl_id LIMIT 64"""),
+    "serveable_queues": Sql(f"""
+        SELECT q.key, q.domain, q.delay_ms, q.blocked_until, q.page_limit, q.last_served_at
+          FROM {BANDS} b CROSS JOIN queues q
+         WHERE q.crawl_id = ?1 AND q.band = b.column1 AND q.ready_at <= ?2
+           AND q.key NOT IN (SELECT value FROM json_each(?4))
+         LIMIT ?3"""),
+    "serveable_queue": Sql("""
+        SELECT key, domain, delay_ms, blocked_until, page_limit, last_served_at FROM queues
+         WHERE crawl_id = ?1 AND key = ?2"""),
+    "completed_of_queues": Sql("""
+        SELECT key, sum(completed) FROM counts WHERE crawl_id = ?1 AND key IN (VALUES {rows}) GROUP BY key"""),
+    "in_flight_of_queues": Sql("""
+        WITH w (key) AS (VALUES {rows})
+        SELECT l.key, count(*), min(l.expires_at)
+          FROM w CROSS JOIN leases l INDEXED BY leases_task ON l.crawl_id = ?1 AND l.key = w.key
+         WHERE l.expires_at > ?2 GROUP BY l.key"""),
+    "ready_heads": Sql("""
+        WITH w (key) AS (VALUES {rows})
+        SELECT t.key, t.hash, t.url, t.kind, t.priority, t.sequence, t.attempt_count, m.metadata
+          FROM w CROSS JOIN tasks t
+          LEFT JOIN task_metadata m ON m.crawl_id = ?1 AND m.key = t.key AND m.hash = t.hash
+         WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash IN (
+            SELECT h.hash FROM tasks h
+             WHERE h.crawl_id = ?1 AND h.key = w.key AND h.state = 1 AND h.delayed = 0
+             ORDER BY h.priority DESC, h.sequence LIMIT ?2)"""),
+    "due_heads": Sql("""
+        WITH w (key) AS (VALUES {rows})
+        SELECT t.key, t.hash, t.url, t.kind, t.priority, t.sequence, t.attempt_count, m.metadata
+          FROM w CROSS JOIN tasks t
+          LEFT JOIN task_metadata m ON m.crawl_id = ?1 AND m.key = t.key AND m.hash = t.hash
+         WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash IN (
+            SELECT d.hash FROM tasks d
+             WHERE d.crawl_id = ?1 AND d.key = w.key AND d.state = 1 AND d.delayed = 1 AND d.due_at <= ?3
+             ORDER BY d.due_at, d.sequence LIMIT ?2)"""),
+    "tasks_by_url": Sql("""
+        WITH w (position, key, hash, url) AS (VALUES {rows})
+        SELECT w.position, t.hash, t.state, t.kind
+          FROM w CROSS JOIN tasks t ON t.crawl_id = ?1 AND t.key = w.key AND t.hash = w.hash
+         WHERE t.url = w.url"""),
+    "leases_of_tasks": Sql("""
+        WITH w (key, hash) AS (VALUES {rows})
+        SELECT l.token, l.domain
+          FROM w CROSS JOIN leases l ON l.crawl_id = ?1 AND l.key = w.key AND l.hash = w.hash"""),
+    "set_tasks": Sql("""
+        WITH w (key, hash, state, delayed, due_at, priority) AS (VALUES {rows})
+        UPDATE tasks AS t
+           SET state = w.state, delayed = w.delayed, due_at = w.due_at, priority = w.priority, failures = 0,
+               deferrals = 0, expiries = 0, http_status = NULL, reason = NULL
+          FROM w WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash = w.hash"""),
+    "put_metadata": Sql("""
+        WITH w (crawl_id, key, hash, metadata) AS (VALUES {rows})
+        INSERT INTO task_metadata SELECT * FROM w WHERE true
+            ON CONFLICT (crawl_id, key, hash) DO UPDATE SET metadata = excluded.metadata"""),
+    "crawls_of_batch_leases": Sql(f"""
+        SELECT DISTINCT crawl_id FROM (
+            SELECT crawl_id FROM leases WHERE worker = '{BATCH_WORKER}' AND request_id <= ?1
+             ORDER BY request_id LIMIT ?2)"""),
+    "lock_batch_leases": Sql(f"""
+        SELECT l.token, l.crawl_id, l.key, l.hash, l.domain, l.kind, t.due_at
+          FROM leases l INDEXED BY leases_request
+          CROSS JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
+         WHERE l.worker = '{BATCH_WORKER}' AND l.request_id <= ?1 AND ?3 IS NOT NULL
+         ORDER BY l.request_id LIMIT ?2"""),
+    "return_tasks": Sql("""
+        WITH w (crawl_id, key, hash) AS (VALUES {rows})
+        UPDATE tasks AS t SET state = 1, delayed = 1
+          FROM w WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash AND t.state = 2"""),
+    "expired_of_crawl": Sql("""
+        SELECT count(*) FROM leases INDEXED BY leases_expiry
+         WHERE expires_at <= ?2 AND crawl_id = ?1 AND (?3 IS NULL OR key = ?3)"""),
+    "count_queues": Sql("""
+        SELECT count(*), coalesce(sum(active > 0), 0), max(key) FROM (
+            SELECT q.key, (SELECT sum(n.discovered + n.pending + n.assigned) FROM counts n
+                            WHERE n.crawl_id = ?1 AND n.key = q.key) AS active
+              FROM queues q WHERE q.crawl_id = ?1 AND q.key > ?2 AND q.domain IS NOT '' ORDER BY q.key LIMIT ?3)"""),
+    "queue_keys": Sql("""
+        SELECT q.key FROM queues q
+         WHERE q.crawl_id = ?1 AND q.key > ?2 AND q.domain IS NOT ''
+           AND (?3 OR (q.blocked_until <= ?4
+                       AND (SELECT sum(n.discovered + n.pending + n.assigned) FROM counts n
+                             WHERE n.crawl_id = ?1 AND n.key = q.key) > 0))
+         ORDER BY q.key LIMIT ?5"""),
+    "url_by_hash": Sql("""
+        SELECT t.key, t.hash, t.url, t.state, t.due_at, t.discovered_at, m.metadata FROM tasks t
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
+         WHERE t.crawl_id = ?1 AND t.key = ?2 AND t.hash = ?3"""),
+    "end_of_urls": Sql("""
+        SELECT key, hash FROM tasks WHERE crawl_id = ?1 AND (key, hash) > (?2, ?3) AND key <= ?4
+         ORDER BY key, hash LIMIT 1 OFFSET ?5"""),
+    "list_urls": Sql("""
+        SELECT t.key, t.hash, t.url, t.state, t.due_at, t.discovered_at, m.metadata
+          FROM (SELECT * FROM tasks WHERE crawl_id = ?1 AND (key, hash) > (?2, ?3) AND key <= ?4
+                 ORDER BY key, hash LIMIT ?5) t
+          LEFT JOIN task_metadata m ON m.crawl_id = ?1 AND m.key = t.key AND m.hash = t.hash
+         WHERE ?6 IS NULL OR instr(iif(?7, lower(t.url), t.url), iif(?7, lower(?6), ?6)) > 0
+         ORDER BY t.key, t.hash"""),
+    "count_urls": Sql("""
+        SELECT count(*)
+          FROM (SELECT url FROM tasks WHERE crawl_id = ?1 AND (key, hash) > (?2, ?3) AND key <= ?4
+                 ORDER BY key, hash LIMIT ?5) t
+         WHERE ?6 IS NULL OR instr(iif(?7, lower(t.url), t.url), iif(?7, lower(?6), ?6)) > 0"""),
 }

@@ -1,0 +1,94 @@
+"""`outrider keys`: who may ask the service for what."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from outrider.crawler.plan import CrawlPlan
+    from outrider.model.api_key import ApiKey
+    from outrider.store.protocols import ControlStore
+
+Answer = TypeVar("Answer")
+
+app = typer.Typer(no_args_is_help=True, help="Make, list and revoke the API keys of the service.")
+
+Data = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Folder of the store. [default: outrider-data]", show_default=False)
+]
+Store = Annotated[
+    str | None,
+    typer.Option(metavar="DSN", help="Another store, such as postgresql://… [default: SQLite in the data folder]"),
+]
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What or whom the key is for.")],
+    role: Annotated[
+        str, typer.Option(metavar="read|crawl|admin", help="What it may do; deletes need admin.")
+    ] = "crawl",
+    crawl: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Good for this crawl only; may be repeated.")
+    ] = None,
+    data: Data = None,
+    store: Store = None,
+) -> None:
+    """Make a key and print it, once: only a digest of it is kept."""
+    from outrider.model.api_key import Role
+    from outrider.service.keys import create_key
+    from outrider.store.checks import check_choice
+
+    chosen = check_choice(role, "--role", Role)
+    made = _with_control(data, store, lambda control: create_key(control, name, chosen, crawl or ()))
+    typer.echo(made.text)
+    typer.echo(f"key {made.key_id} for {name}, role {chosen}; it is not shown again", err=True)
+
+
+@app.command("list")
+def list_keys(data: Data = None, store: Store = None) -> None:
+    """List all keys, the revoked ones too; never their secrets."""
+    keys = _with_control(data, store, lambda control: control.list_keys())
+    for key in keys:
+        typer.echo("\t".join((key.key_id, key.role, _state(key), ", ".join(key.crawls) or "all crawls", key.name)))
+    if not keys:
+        typer.echo("there are no keys: the service serves this machine only, and everybody on it", err=True)
+
+
+def _state(key: "ApiKey") -> str:
+    return f"since {key.created_at:%Y-%m-%d}" if key.revoked_at is None else f"revoked {key.revoked_at:%Y-%m-%d}"
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="KEY", help="The id that `outrider keys list` shows.")],
+    data: Data = None,
+    store: Store = None,
+) -> None:
+    """End a key; services that run know it within seconds."""
+    key = _with_control(data, store, lambda control: control.revoke_key(key_id))
+    typer.echo(f"key {key.key_id} for {key.name} is revoked")
+
+
+def _with_control(data: str | None, store: str | None, act: "Callable[[ControlStore], Awaitable[Answer]]") -> Answer:
+    import asyncio
+
+    from outrider.cli.options import load_plan
+    from outrider.store.opening import open_store
+
+    plan, _, _ = load_plan({"data": data, "store": store})
+
+    async def acting() -> Answer:
+        async with await open_store(dsn_of(plan)) as stores:
+            return await act(stores.control)
+
+    return asyncio.run(acting())
+
+
+def dsn_of(plan: "CrawlPlan") -> str:
+    """Name the store of a plan, without loading all that executes one."""
+    from outrider.crawler.plan import DATABASE
+
+    return plan.store or f"sqlite:///{Path(plan.data) / DATABASE}"
