@@ -62,7 +62,7 @@ def test_the_readme_has_the_two_commands_that_do_all_the_set_up() -> None:
     set_up = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt"
     commands = [line for line in text_of("README.md").splitlines() if line.startswith(set_up)]
     assert commands == [
-        f"{set_up} . && .venv/bin/outrider bench store",
+        f"{set_up} . && .venv/bin/outrider demo",
         f"{set_up} -e '.[test]' && .venv/bin/pytest",
     ]
 
