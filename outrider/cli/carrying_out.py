@@ -35,7 +35,7 @@ def carry_out(plan: CrawlPlan, settings: Settings, mode: ProgressMode) -> ExitCo
     if mode is ProgressMode.AUTO and plan.output == "-" and sys.stdout.isatty():
         mode = ProgressMode.PLAIN  # a picture that is drawn anew and lines of results do not go together
     seeds = read_seeds(plan)
-    usable = _usable(seeds)
+    usable = usable_seeds(seeds)
     _allow_many_connections()
     display = make_display(mode)
     try:
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
     was_finished: bool
 
 
-def _usable(seeds: Seeds) -> Iterator[Seed]:
+def usable_seeds(seeds: Seeds) -> Iterator[Seed]:
     """Give the seeds, of which the first is read now: without any, a crawl is not even opened."""
     found = iter(seeds)
     first = next(found, None)
@@ -76,11 +76,11 @@ async def _execute(
     async with Execution(plan, settings) as execution:
         _log_to(Path(plan.data) / LOG_FILE)
         display.message(f"crawl {plan.crawl} in {plan.data}")
-        ending = await execution.run(_discovered(usable, seeds, display), stop, display.update)
+        ending = await execution.run(discovered(usable, seeds, display), stop, display.update)
         return Ended(ending, await execution.snapshot(), execution.was_finished)
 
 
-def _discovered(usable: Iterator[Seed], seeds: Seeds, display: Display) -> Iterator[Discovered]:
+def discovered(usable: Iterator[Seed], seeds: Seeds, display: Display) -> Iterator[Discovered]:
     """Give the seeds as discoveries, and tell of those that are none."""
     for seed in usable:
         priority = priority_of(DiscoveryType.SEED, rank=seed.rank)

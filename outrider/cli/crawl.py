@@ -117,6 +117,14 @@ def crawl(
         bool | None,
         typer.Option("--fresh", help="Forget the crawl's tasks first; never a site's blocks or clocks."),
     ] = None,
+    frontier: Annotated[
+        str | None,
+        typer.Option(metavar="URL", envvar="OUTRIDER_FRONTIER", help="Have a service keep the crawl, and work for it."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", envvar="OUTRIDER_KEY", help="API key of the service; better in the variable."),
+    ] = None,
     progress: Annotated[
         str, typer.Option(metavar="auto|plain|json|none", help="How to show progress, on stderr.")
     ] = "auto",
@@ -129,7 +137,7 @@ def crawl(
     Nothing is lost by a crash: what was done is done, what was under way is fetched again. Every option can also be
     set in the environment (OUTRIDER_MAX_PAGES) or in outrider.toml; `outrider config` shows what is in force.
     """
-    flags = {name: value for name, value in locals().items() if name not in ("progress", "config")}
+    flags = {name: value for name, value in locals().items() if name not in ("progress", "config", "frontier", "key")}
     from outrider.cli.carrying_out import carry_out
     from outrider.cli.display import ProgressMode
     from outrider.cli.options import load_plan
@@ -138,4 +146,14 @@ def crawl(
     if progress not in list(ProgressMode):
         raise InvalidInput(f"--progress must be one of {', '.join(ProgressMode)}, not {progress!r}")
     plan, settings, _ = load_plan(flags, config_path=config)
-    sys.exit(carry_out(plan, settings, ProgressMode(progress)))
+    if frontier is None:
+        sys.exit(carry_out(plan, settings, ProgressMode(progress)))
+    from outrider.cli.display import make_display
+    from outrider.cli.exits import ExitCode, exit_code_of
+    from outrider.cli.remote_crawl import crawl_for_service
+    from outrider.crawler.worker import STORE_PATIENCE_S
+    from outrider.service.client import connect
+
+    service = connect(frontier, key=key, patience_s=STORE_PATIENCE_S)
+    ending = crawl_for_service(service, plan, settings, make_display(ProgressMode(progress)))
+    sys.exit(ExitCode.OK if ending is None else exit_code_of(ending))

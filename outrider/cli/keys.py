@@ -1,13 +1,11 @@
 """`outrider keys`: who may ask the service for what."""
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from outrider.crawler.plan import CrawlPlan
     from outrider.model.api_key import ApiKey
     from outrider.store.protocols import ControlStore
 
@@ -76,19 +74,13 @@ def _with_control(data: str | None, store: str | None, act: "Callable[[ControlSt
     import asyncio
 
     from outrider.cli.options import load_plan
+    from outrider.crawler.plan import store_dsn
     from outrider.store.opening import open_store
 
     plan, _, _ = load_plan({"data": data, "store": store})
 
     async def acting() -> Answer:
-        async with await open_store(dsn_of(plan)) as stores:
+        async with await open_store(store_dsn(plan)) as stores:
             return await act(stores.control)
 
     return asyncio.run(acting())
-
-
-def dsn_of(plan: "CrawlPlan") -> str:
-    """Name the store of a plan, without loading all that executes one."""
-    from outrider.crawler.plan import DATABASE
-
-    return plan.store or f"sqlite:///{Path(plan.data) / DATABASE}"

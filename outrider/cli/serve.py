@@ -86,13 +86,13 @@ def _run(plan: "CrawlPlan", settings: "Settings", options: "ServerOptions", rate
 
 
 async def _serve(plan: "CrawlPlan", settings: "Settings", options: "ServerOptions", rate: float) -> None:
-    from outrider.cli.keys import dsn_of
+    from outrider.crawler.plan import store_dsn
     from outrider.service.app import open_service
     from outrider.service.server import serve as serve_until_stopped
     from outrider.store.dsn import parse_dsn
 
     only_local = _is_loopback(options.host)
-    dsn = dsn_of(plan)
+    dsn = store_dsn(plan)
     async with open_service(
         dsn, settings, only_local=only_local, rate=rate, allow_private=plan.allow_private
     ) as service:

@@ -2,9 +2,8 @@
 
 import os
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -108,6 +107,7 @@ def work(
     import logging
 
     from outrider.cli.options import load_plan
+    from outrider.cli.running import run_to_its_end
     from outrider.crawler.worker import STORE_PATIENCE_S
     from outrider.model.errors import InvalidInput
     from outrider.service.client import connect
@@ -119,12 +119,13 @@ def work(
     plan, settings, _ = load_plan(plan_flags, config_path=config)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     # In the middle of a visit a call has no other patience than this.
-    service = connect(frontier, key=key, tls=_trusting(tls_ca), patience_s=STORE_PATIENCE_S)
-    ending = _run(_work(service, plan, settings, None if every else plan.crawl, until_done=until_done))
+    service = connect(frontier, key=key, tls=trusting(tls_ca), patience_s=STORE_PATIENCE_S)
+    ending = run_to_its_end(_work(service, plan, settings, None if every else plan.crawl, until_done=until_done))
     sys.exit(ExitCode.OK if ending is None else exit_code_of(ending))
 
 
-def _trusting(authority: Path | None) -> "ssl.SSLContext | None":
+def trusting(authority: Path | None) -> "ssl.SSLContext | None":
+    """Trust the certificates that these authorities have signed; None is the system's own choice."""
     if authority is None:
         return None
     import ssl
@@ -137,29 +138,33 @@ def _trusting(authority: Path | None) -> "ssl.SSLContext | None":
         raise InvalidInput(f"--tls-ca {authority} cannot be used: {error}") from None
 
 
-def _run(working: "Coroutine[Any, Any, CrawlEnding | None]") -> "CrawlEnding | None":
-    try:
-        import uvloop
-    except ImportError:
-        import asyncio
-
-        return asyncio.run(working)
-    return uvloop.run(working)
-
-
 async def _work(
     frontier: "RemoteFrontier", plan: "CrawlPlan", settings: "Settings", crawl: str | None, *, until_done: bool
 ) -> "CrawlEnding | None":
-    """Work until stopped, or until the crawl is done; tell how it ended."""
     import asyncio
+
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    async with frontier:
+        return await work_for(frontier, plan, settings, crawl, stop, until_done=until_done)
+
+
+async def work_for(
+    frontier: "RemoteFrontier",
+    plan: "CrawlPlan",
+    settings: "Settings",
+    crawl: str | None,
+    stop: "asyncio.Event",
+    *,
+    until_done: bool,
+) -> "CrawlEnding | None":
+    """Work for an open frontier until stopped, or until the crawl is done; tell how it ended."""
     import socket
 
     from outrider.service.crew import Crew
 
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
     name = f"{socket.gethostname()}-{os.getpid()}"
-    async with frontier, Crew(frontier, plan, lease_ms=settings.crash_threshold_ms, name=name) as crew:
+    async with Crew(frontier, plan, lease_ms=settings.crash_threshold_ms, name=name) as crew:
         _tell(f"working for {crawl or 'all crawls'} at {frontier.base}")
         ending = await crew.work(crawl, stop, until_done=until_done)
         progress = crew.progress
@@ -171,7 +176,7 @@ def _tell(message: str) -> None:
     print(f"outrider: {message}", file=sys.stderr, flush=True)
 
 
-def _stop_on_signals(stop: "asyncio.Event") -> None:
+def stop_on_signals(stop: "asyncio.Event") -> None:
     """Stop in order at the first signal, at once at the second."""
     import asyncio
     import signal

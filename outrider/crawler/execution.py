@@ -60,6 +60,18 @@ RUN_STATUS: Final = {
 }
 
 
+def limits_of(plan: CrawlPlan) -> CrawlLimits:
+    """Give a crawl the limits of a plan."""
+    return CrawlLimits(
+        max_depth=plan.max_depth,
+        max_pages=plan.max_pages,
+        max_pages_per_domain=plan.max_pages_per_domain,
+        delay_ms=round(plan.delay * 1000),
+        concurrency=plan.per_domain,
+        robots=plan.robots,
+    )
+
+
 def ending_of(grant: LeaseGrant, outlook: Outlook, *, now: int, max_wait_ms: int) -> CrawlEnding | None:
     """Tell whether a crawl of which nothing can be leased is over, and why."""
     if grant.no_work is NoWork.PAUSED:
@@ -131,15 +143,7 @@ class Execution:
             await self._check_alone()
             with suppress(UnknownCrawl):
                 await urls.delete_crawl(plan.crawl)
-        limits = CrawlLimits(
-            max_depth=plan.max_depth,
-            max_pages=plan.max_pages,
-            max_pages_per_domain=plan.max_pages_per_domain,
-            delay_ms=round(plan.delay * 1000),
-            concurrency=plan.per_domain,
-            robots=plan.robots,
-        )
-        await urls.create_crawl(plan.crawl, CrawlRules(), limits)
+        await urls.create_crawl(plan.crawl, CrawlRules(), limits_of(plan))
         await urls.promote(plan.crawl)
         kept = msgspec.to_builtins(plan)
         # The first may hold passwords; the seeds may be a million.

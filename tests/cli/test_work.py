@@ -175,3 +175,27 @@ async def test_a_crawl_that_is_none_is_told_at_once(tmp_path: Path) -> None:
         worker = await stack.enter_async_context(command(tmp_path, *work(port, "--crawl", "none")))
         assert await worker.ends() == 4
         assert "there is no crawl named 'none'" in worker.said
+
+
+async def test_a_crawl_may_be_kept_by_a_service(tmp_path: Path) -> None:
+    port = free_port()
+    visits = Visits()
+    async with AsyncExitStack() as stack:
+        await serve(stack, tmp_path, port)
+        options = SiteOptions(pages=40, oddities=False)
+        site = await stack.enter_async_context(DemoServer(options, on_request=visits))
+        arguments = ("crawl", f"{site.base_url}/", "--delay", "0", "--per-domain", "8", "--allow-private")
+        service = ("--frontier", f"http://127.0.0.1:{port}", "--crawl", "kept", "--data", "worker")
+        crawling = await stack.enter_async_context(command(tmp_path, *arguments, *service))
+        assert await crawling.ends() == ExitCode.OK, crawling.said
+        frontier = await stack.enter_async_context(connect(f"http://127.0.0.1:{port}"))
+        assert (await frontier.show_crawl("kept")).counts["page"].completed >= 40
+    assert {visits.paths[path] for path in site.site.page_paths()} == {1}
+    assert not (tmp_path / "worker" / "outrider.sqlite").exists(), "the service has it"
+
+
+async def test_what_the_service_keeps_is_not_asked_of_a_remote_crawl(tmp_path: Path) -> None:
+    refused = ("crawl", "https://example.org", "--frontier", "http://127.0.0.1:9", "--output", "pages.jsonl")
+    async with command(tmp_path, *refused) as crawling:
+        assert await crawling.ends() == ExitCode.REFUSED
+    assert "--output is for a crawl in this process" in crawling.said
