@@ -17,7 +17,7 @@ import msgspec
 
 from outrider.crawler.visit import Visitor
 from outrider.frontier.protocol import Frontier, Work
-from outrider.model.errors import OutriderError, StoreUnavailable
+from outrider.model.errors import OutriderError, StoreUnavailable, shown
 from outrider.model.identifiers import new_uuid7
 from outrider.model.lease import Lease, LeaseGrant, LeaseRequest, Outcome, Renewal, Report, ReportAnswer, Token, Verdict
 
@@ -177,7 +177,7 @@ class Worker:
 
         Only where the frontier does not take even that is the lease given back.
         """
-        logger.error("the report on %s was refused: %s", lease.url, refused_because)
+        logger.error("the report on %s was refused: %s", lease.url, shown(refused_because))
         answer = await self._acknowledged(_our_failure(lease, asked_at, f"report refused: {refused_because}"))
         if answer.verdict is Verdict.REJECTED:
             await _patiently(partial(self._frontier.release, [lease.token]))
