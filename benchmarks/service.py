@@ -43,6 +43,7 @@ from outrider.demo.outlinks import Outlinks
 from outrider.demo.site import SiteOptions
 from outrider.service import urlfrontier_pb2 as messages
 from outrider.service.grpc.framing import encode
+from outrider.store.sql.urls.batch import FULL_AGAIN_MS
 
 PARTS = ("grpc", "grpcio", "http", "busy", "waiting", "idle", "replicas", "work")
 CRAWL = "bench"
@@ -54,7 +55,7 @@ ROUND_TRIPS = 500
 GRPCIO_LINKS = 20_000
 GET_SHAPES = ((100, 1), (100, 10))
 """Queues, and URLs of each, that one GetURLs asks for; the goal is about the first."""
-PAUSE_S = 1.1
+PAUSE_S = FULL_AGAIN_MS / 1000 + 0.1
 """After it a queue that one client has had enough of is looked at again for the next."""
 GET_S = 10.0
 """The longest that each of them is measured."""
@@ -295,9 +296,11 @@ def measure_grpc(store: str | None, urls: int) -> Iterator[Result]:
                 yield round_trips(service.port)
                 continue
             without_politeness(service.port)
-            for queues, each in GET_SHAPES:
-                yield get_all(service.port, queues, each)
+            first, *others = GET_SHAPES
+            yield get_all(service.port, *first)
+            for shape in others:
                 time.sleep(PAUSE_S)
+                yield get_all(service.port, *shape)
 
 
 def measure_grpcio(store: str | None) -> Iterator[Result]:
