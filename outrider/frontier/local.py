@@ -66,7 +66,7 @@ class LocalFrontier:
     async def add(self, crawl: str, items: Sequence[Discovered]) -> list[AddResult]:
         """Store what is new."""
         results = await self._urls.add(crawl, items)
-        self._tell()
+        self.tell()
         return results
 
     async def lease(self, request: LeaseRequest, *, wait_s: float = 0.0) -> Work:
@@ -101,13 +101,13 @@ class LocalFrontier:
     async def report(self, reports: Sequence[Report]) -> list[ReportAnswer]:
         """End leases with what was found."""
         answers = await self._urls.report(reports)
-        self._tell()
+        self.tell()
         return answers
 
     async def release(self, tokens: Sequence[Token]) -> list[Token]:
         """Give leases back uncharged."""
         released = await self._urls.release(tokens)
-        self._tell()
+        self.tell()
         return released
 
     async def outlook(self, crawl: str) -> Outlook:
@@ -137,9 +137,9 @@ class LocalFrontier:
                 self._presence.forget(worker)
         if returned:
             logger.info("returned %d leases", len(returned))
-            self._tell()
+            self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         """Let whoever waits look again."""
         news, self._news = self._news, asyncio.Event()
         news.set()

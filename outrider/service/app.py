@@ -39,7 +39,8 @@ class Service:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._http = make_routes(backend)
-        frontier = URLFrontier(backend.stores.urls, node=socket.gethostname()).service
+        node = socket.gethostname()
+        frontier = URLFrontier(backend.stores.urls, node=node, add=backend.add, put_known=backend.put_known).service
         self._health = Health([frontier.name])
         services = [frontier, self._health.service]
         self._grpc = GrpcApp(

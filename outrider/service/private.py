@@ -7,11 +7,14 @@ not, so that a frontier that anybody may add to should not hand them the address
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, TypeVar
 
 from outrider.crawler.addresses import refused_because
+from outrider.model.batch import KnownUrl
 from outrider.model.task import Added, AddResult, Discovered, Refusal
 from outrider.model.url import UrlRefused, locate
+
+Item = TypeVar("Item", Discovered, KnownUrl)
 
 # Nearly every URL is plainly written and has a name for its host: a look at its text is all that it costs.
 _PLAIN: Final = re.compile(r"https?://(?!localhost)[a-z][a-z0-9.-]*[a-z](?::[0-9]+)?(?:[/?#]|$)")
@@ -49,7 +52,7 @@ def _reason(name: str) -> str | None:
 
 
 async def add_public(
-    add: Callable[[str, Sequence[Discovered]], Awaitable[list[AddResult]]], crawl: str, items: Sequence[Discovered]
+    add: Callable[[str, Sequence[Item]], Awaitable[list[AddResult]]], crawl: str, items: Sequence[Item]
 ) -> list[AddResult]:
     """Add what may be added; one answer for each item, in order."""
     refusals = [refusal_of(item.url) for item in items]

@@ -16,6 +16,7 @@ import msgspec
 from outrider.model.api_key import Role
 from outrider.model.batch import (
     BATCH_LEASE_MS,
+    KnownUrl,
     QueueChange,
     ServeRequest,
     Statistics,
@@ -29,6 +30,7 @@ from outrider.model.task import (
     Counts,
     CrawlLimits,
     CrawlRules,
+    Discovered,
     KeyRule,
 )
 from outrider.model.url import UrlRefused
@@ -81,6 +83,7 @@ STATUSES: Final[dict[type[Exception], Status]] = {
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+Put = Callable[[str, Sequence[Item]], Awaitable[list[AddResult]]]
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +99,19 @@ def translated(error: Exception) -> GrpcError | None:
 class URLFrontier:
     """The handlers of all 19 calls; `service` is what to give to a `GrpcApp`."""
 
-    def __init__(self, urls: UrlStore, *, node: str = "localhost") -> None:
+    def __init__(
+        self,
+        urls: UrlStore,
+        *,
+        node: str = "localhost",
+        add: "Put[Discovered] | None" = None,
+        put_known: "Put[KnownUrl] | None" = None,
+    ) -> None:
         self._urls = urls
         self._node = node
+        self._add = add or urls.add
+        """How discoveries are stored, where the service has conditions of its own; and so what is known."""
+        self._put_known = put_known or urls.put_known
 
     @property
     def service(self) -> Service:
@@ -184,17 +197,17 @@ class URLFrontier:
     async def _put_in_crawl(self, crawl: str, steps: Sequence[Step], puts: Puts) -> None:
         for step in steps:
             new, any_ = {Added.NEW}, {Added.NEW, Added.KNOWN}
-            urls, found, known = self._urls, _parts(step.discovered, MAX_BATCH), _parts(step.known, MAX_BATCH)
+            found, known = _parts(step.discovered, MAX_BATCH), _parts(step.known, MAX_BATCH)
             await asyncio.gather(
-                *(self._put_part(crawl, part, urls.add, new, puts) for part in found),
-                *(self._put_part(crawl, part, urls.put_known, any_, puts) for part in known),
+                *(self._put_part(crawl, part, self._add, new, puts) for part in found),
+                *(self._put_part(crawl, part, self._put_known, any_, puts) for part in known),
             )
 
     async def _put_part(
         self,
         crawl: str,
         part: Sequence[tuple[int, Item]],
-        put: Callable[[str, Sequence[Item]], Awaitable[list[AddResult]]],
+        put: Put[Item],
         accepted: set[Added],
         puts: Puts,
     ) -> None:

@@ -1,5 +1,6 @@
 """HTTP and gRPC on one port: one store, one set of keys."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from outrider.model.api_key import Role
 from outrider.service import keys
 from outrider.service.keys import create_key
 from outrider.service.urlfrontier_pb2 import AckMessage as Ack
-from outrider.service.urlfrontier_pb2 import DiscoveredURLItem, Local, StringList, URLInfo, URLItem
+from outrider.service.urlfrontier_pb2 import DiscoveredURLItem, KnownURLItem, Local, StringList, URLInfo, URLItem
 from tests.service.serving import Port, Served, open_port
 
 grpc = pytest.importorskip("grpc")
@@ -74,3 +75,29 @@ async def test_whoever_asks_for_the_health_needs_no_key(served: Served, channel:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await check(b"", timeout=10)
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_private_addresses_are_taken_by_neither(served: Served, channel: Any) -> None:
+    put = channel.stream_stream("/urlfrontier.URLFrontier/PutURLs", URLItem.SerializeToString, Ack.FromString)
+    private = URLInfo(url="http://127.0.0.1:9/")
+    items = [
+        URLItem(discovered=DiscoveredURLItem(info=private), ID="found"),
+        URLItem(known=KnownURLItem(info=private, refetchable_from_date=1), ID="known"),
+        URLItem(known=KnownURLItem(info=URLInfo(url="http://b.example/"), refetchable_from_date=1), ID="public"),
+    ]
+    acks = [ack async for ack in put(iter(items), timeout=10)]
+    assert {ack.ID: ack.status for ack in acks} == {"found": Ack.SKIPPED, "known": Ack.SKIPPED, "public": Ack.OK}
+    assert [url["url"] for url in (await served.ask("GET", "/v1/crawls/DEFAULT/urls")).json["urls"]] == [
+        "http://b.example/"
+    ]
+
+
+async def test_what_comes_by_grpc_wakes_who_waits_over_http(served: Served, channel: Any) -> None:
+    await served.crawl("DEFAULT")
+    wish = {"worker": "w", "request_id": "1", "slots": 1, "wait_ms": 20_000}
+    waiting = asyncio.create_task(served.ask("POST", "/v1/crawls/DEFAULT/lease", wish))
+    put = channel.stream_stream("/urlfrontier.URLFrontier/PutURLs", URLItem.SerializeToString, Ack.FromString)
+    item = URLItem(discovered=DiscoveredURLItem(info=URLInfo(url="http://a.example/", key="a.example")))
+    assert [ack.status async for ack in put(iter([item]), timeout=10)] == [Ack.OK]
+    async with asyncio.timeout(10):
+        assert len((await waiting).json["leases"]) == 1

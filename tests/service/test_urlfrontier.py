@@ -127,10 +127,11 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 # --------------------------------------------------------------------- put
 
 
-async def test_every_call_of_the_definition_is_served() -> None:
+async def test_every_call_of_the_definition_is_served(tmp_path: Path) -> None:
     service = messages.DESCRIPTOR.services_by_name["URLFrontier"]
     assert set(METHODS) == {method.name for method in service.methods}
-    assert set(URLFrontier(None).service.methods) == set(METHODS)  # type: ignore[arg-type]
+    async with await open_store(f"sqlite:///{tmp_path}/methods.sqlite") as stores:
+        assert set(URLFrontier(stores.urls).service.methods) == set(METHODS)
 
 
 async def test_an_ack_echoes_the_id_or_else_the_url_as_it_was_sent(client: Client) -> None:

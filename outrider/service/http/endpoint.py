@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from outrider.frontier.local import LocalFrontier
 from outrider.model.api_key import Role
+from outrider.model.batch import KnownUrl
 from outrider.model.errors import InvalidInput, LimitExceeded, OutriderError
 from outrider.model.task import AddResult, Discovered
 from outrider.service import problems
@@ -51,6 +52,14 @@ class Backend(NamedTuple):
             results = await self.frontier.add(crawl, items)
         else:
             results = await add_public(self.frontier.add, crawl, items)
+        self.metrics.added(results)
+        return results
+
+    async def put_known(self, crawl: str, items: Sequence[KnownUrl]) -> list[AddResult]:
+        """Set what a batch client knows, as far as this service takes it; one answer for each item, in order."""
+        put = self.stores.urls.put_known
+        results = await (put(crawl, items) if self.allow_private else add_public(put, crawl, items))
+        self.frontier.tell()
         self.metrics.added(results)
         return results
 
