@@ -7,6 +7,6 @@ Locks are always taken in one order, so that no mix of operations can deadlock:
            -> gates (by domain) -> leases deleted or inserted -> tasks updated
            -> queues (by crawl, key) -> counts (by scope)
 
-`lease` stands outside this order and therefore never waits: it skips every queue, gate and robots.txt
-that somebody else holds, and looks at them again a moment later.
+`lease` and `serve` stand outside this order and therefore never wait: they skip every queue, gate and robots.txt
+that somebody else holds, and look at them again a moment later.
 """
