@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import secrets
 import struct
+from abc import ABC, abstractmethod
 from asyncio import StreamReader, StreamWriter
 from collections import defaultdict
 from typing import Literal, NamedTuple, Self
@@ -103,7 +104,7 @@ def scram_proof(first: str, challenge: str, password: str) -> str:
     return f"{last},p={base64.b64encode(proof).decode()}"
 
 
-class Proxy:
+class Proxy(ABC):
     """Listens on a port of its own for as long as its block lasts."""
 
     def __init__(self, dsn: str) -> None:
@@ -135,8 +136,9 @@ class Proxy:
             writer.close()
             self._sessions.discard(session)
 
+    @abstractmethod
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        raise NotImplementedError
+        """Serve one client until it leaves."""
 
 
 class TransactionPooler(Proxy):

@@ -9,24 +9,18 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
-from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
-from yarl import URL
 
-from outrider import __version__
-from outrider.crawler import warc
-from outrider.crawler.addresses import refused_because
-from outrider.crawler.exchange import FetchLimits
-from outrider.crawler.fetch import Fetcher
+from outrider.crawler.equipment import archive_of, fetcher_of
 from outrider.crawler.file_lock import told
 from outrider.crawler.links import Links
 from outrider.crawler.page_tail import PageTail
-from outrider.crawler.plan import WARC_FOLDER, WORKERS_FOLDER, CrawlPlan, store_dsn
+from outrider.crawler.plan import WORKERS_FOLDER, CrawlPlan, store_dsn
 from outrider.crawler.progress import CrawlEnding, DomainTrouble, Progress, Snapshot
 from outrider.crawler.robots import product_token
 from outrider.crawler.visit import Visitor
@@ -38,7 +32,6 @@ from outrider.model.job import Run, RunKind, RunStatus
 from outrider.model.lease import LeaseGrant, NoWork
 from outrider.model.settings import Settings
 from outrider.model.task import Counts, CrawlLimits, CrawlRules, Discovered, Kind, Outlook, WaitingQueue
-from outrider.model.url import locate
 from outrider.policy.scope import Scope, ScopeRule, scope_of
 from outrider.store.opening import Stores, open_store
 
@@ -194,7 +187,7 @@ class Execution:
                 self._tail = PageTail(self._stores.urls, plan.crawl, plan.output)
                 await self._tail.open()
                 stack.callback(self._tail.close)
-            fetcher = await stack.enter_async_context(self._fetcher())
+            fetcher = await stack.enter_async_context(fetcher_of(plan, self._typed_seeds))
             links = Links(
                 scope,
                 CrawlRules(),
@@ -208,7 +201,7 @@ class Execution:
                 links=links,
                 progress=self._progress,
                 agent=product_token(plan.user_agent),
-                archive=self._archive(stack),
+                archive=archive_of(plan, stack),
                 obeys_robots=plan.robots,
                 narrows=True,
                 max_depth=plan.max_depth,
@@ -298,37 +291,6 @@ class Execution:
                 break
         return scope.with_seeds(await urls.scope_roots(plan.crawl))
 
-    def _fetcher(self) -> Fetcher:
-        plan = self.plan
-        typed = filter(None, map(_place_of, self._typed_seeds))
-        limits = FetchLimits(
-            connect_s=min(10.0, plan.timeout),
-            first_byte_s=min(20.0, plan.timeout),
-            total_s=plan.timeout,
-            max_body=plan.max_body,
-        )
-        return Fetcher(
-            user_agent=plan.user_agent,
-            concurrency=plan.concurrency,
-            limits=limits,
-            allow_private=plan.allow_private,
-            private_places=frozenset((host, port) for host, port in typed if _is_private_literal(host)),
-            proxy=plan.proxy,
-        )
-
-    def _archive(self, stack: AsyncExitStack) -> warc.WarcWriter | None:
-        if not self.plan.warc:
-            return None
-        folder = self.data / WARC_FOLDER
-        with told(folder):
-            folder.mkdir(exist_ok=True)
-        for repair in warc.repair(folder):
-            if repair.cut_bytes:
-                logger.info("cut %d torn bytes off %s", repair.cut_bytes, repair.file)
-        writer = warc.WarcWriter(folder, prefix="outrider", software=f"Outrider/{__version__}")
-        stack.callback(writer.close)
-        return writer
-
     # ---------------------------------------------------------------- snapshots
 
     async def _show(self, on_snapshot: Callable[[Snapshot], None]) -> None:
@@ -384,21 +346,3 @@ class Execution:
         if is_blocked:
             return "blocked by an operator"
         return self._visitor.troubles.get(domain, "backing off") if self._visitor else "backing off"
-
-
-def _is_private_literal(host: str) -> bool:
-    """Tell whether a host that was typed names a private place by itself, without any DNS."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    with suppress(ValueError):
-        return refused_because(str(ip_address(host))) is not None
-    return False
-
-
-def _place_of(seed: str) -> tuple[str, int] | None:
-    """Name the host, of IPv6 without brackets, and the port of a seed that was typed."""
-    with suppress(OutriderError):
-        url = URL(locate(seed if "://" in seed else f"http://{seed}").url, encoded=True)
-        if url.raw_host is not None and url.port is not None:
-            return url.raw_host, url.port
-    return None

@@ -9,17 +9,15 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self, cast
 
-from outrider import __version__
 from outrider.crawler import warc
-from outrider.crawler.exchange import FetchLimits
+from outrider.crawler.equipment import archive_of, fetcher_of
 from outrider.crawler.execution import GRACE_S, ending_of
 from outrider.crawler.fetch import Fetcher
 from outrider.crawler.links import Links
-from outrider.crawler.plan import WARC_FOLDER, CrawlPlan
+from outrider.crawler.plan import CrawlPlan
 from outrider.crawler.progress import CrawlEnding, Progress
 from outrider.crawler.robots import product_token
 from outrider.crawler.visit import Visitor
@@ -54,22 +52,8 @@ class Crew:
     async def __aenter__(self) -> Self:
         plan = self._plan
         async with AsyncExitStack() as opening:
-            limits = FetchLimits(
-                connect_s=min(10.0, plan.timeout),
-                first_byte_s=min(20.0, plan.timeout),
-                total_s=plan.timeout,
-                max_body=plan.max_body,
-            )
-            fetcher = await opening.enter_async_context(
-                Fetcher(
-                    user_agent=plan.user_agent,
-                    concurrency=plan.concurrency,
-                    limits=limits,
-                    allow_private=plan.allow_private,
-                    proxy=plan.proxy,
-                )
-            )
-            archive = _archive(plan, opening) if plan.warc else None
+            fetcher = await opening.enter_async_context(fetcher_of(plan, plan.seeds))
+            archive = archive_of(plan, opening)
             self._visitors = Visitors(self._frontier, plan, fetcher, archive, self.progress)
             self._open = opening.pop_all()
         return self
@@ -105,17 +89,6 @@ class Crew:
         max_wait_ms = round(self._plan.max_wait * 1000)
         self._ending = ending_of(grant, outlook, now=int(time.time() * 1000), max_wait_ms=max_wait_ms)
         return self._ending is not None
-
-
-def _archive(plan: CrawlPlan, stack: AsyncExitStack) -> warc.WarcWriter:
-    folder = Path(plan.data) / WARC_FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    for repair in warc.repair(folder):
-        if repair.cut_bytes:
-            logger.info("cut %d torn bytes off %s", repair.cut_bytes, repair.file)
-    writer = warc.WarcWriter(folder, prefix="outrider", software=f"Outrider/{__version__}")
-    stack.callback(writer.close)
-    return writer
 
 
 class _Own(NamedTuple):

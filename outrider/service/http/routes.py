@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -69,8 +69,8 @@ class Segment(Convertor[str]):
         return unquote(value)
 
     def to_string(self, value: str) -> str:
-        """Not needed: nothing here builds paths."""
-        raise NotImplementedError
+        """Encode a name so that it stands between two slashes."""
+        return quote(value, safe="")
 
 
 register_url_convertor("segment", Segment())
