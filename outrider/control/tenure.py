@@ -204,10 +204,8 @@ class Tenure:
                 return self._transient("runner_frozen", f"the runner said nothing for {seconds:.1f} s")
             case TooLarge(used, allowed):
                 await self._kill()
-                return self._transient(
-                    "out_of_memory",
-                    f"the runner used {used >> 20:,} MiB of memory, of which it may have {allowed >> 20:,}",
-                )
+                message = f"the runner used {used >> 20:,} MiB of memory, of which it may have {allowed >> 20:,}"
+                return self._transient("out_of_memory", message)
             case Wish(desired):
                 self._stop(at_once=desired is DesiredState.CANCEL, wanted=desired is not DesiredState.RUN)
             case Leaving():

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import aiohttp
 import msgspec
@@ -63,6 +63,8 @@ KEPT_S: Final = 60.0
 MOST_UNANSWERED: Final = 10_000
 
 DEFAULT_RULES: Final = CrawlRules()
+UNIX: Final = "http+unix://"
+"""How the address of a service on a socket of this machine begins."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -72,26 +74,42 @@ def connect(
 ) -> "RemoteFrontier":
     """Make a frontier of the service at `url`; nothing is sent before the first call.
 
-    `tls` is for services with a certificate of their own making, or that ask for the client's.
+    `tls` is for services with a certificate of their own making, or that ask for the client's. A service on a socket
+    of this machine is `http+unix://` and the socket's path, with slashes as `%2F`.
 
     async with outrider.connect("https://frontier.example.org", key="outrider_…") as frontier:
         await frontier.add("news", [Discovered(url="https://example.org/")])
     """
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise InvalidInput("an API key is one word; this one is not")
+    if url.startswith(UNIX):
+        socket_path = unquote(url.removeprefix(UNIX))
+        if not socket_path.startswith("/") or "\0" in socket_path:
+            raise InvalidInput(f"a service's socket is like {UNIX}%2Frun%2Foutrider.sock, not {shown(url)}")
+        return RemoteFrontier("http://localhost", key=key, patience_s=patience_s, tls=None, socket_path=socket_path)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise InvalidInput(f"a service's address is like https://host:7071, not {shown(url)}")
     if parts.username is not None or parts.password is not None:
         raise InvalidInput("a service's address has no user and no password: give the key as `key`")
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise InvalidInput("an API key is one word; this one is not")
     return RemoteFrontier(url.rstrip("/"), key=key, patience_s=patience_s, tls=tls)
 
 
 class RemoteFrontier:
     """A `Frontier` in another process; use it as a context manager, or close it."""
 
-    def __init__(self, base: str, *, key: str | None, patience_s: float, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        base: str,
+        *,
+        key: str | None,
+        patience_s: float,
+        tls: ssl.SSLContext | None,
+        socket_path: str | None = None,
+    ) -> None:
         self.base = base
+        self._socket_path = socket_path
+        """A socket of this machine that is connected to, whatever the address says."""
         self._headers = {"accept": JSON, "content-type": JSON}
         if key is not None:
             self._headers["authorization"] = f"Bearer {key}"
@@ -251,9 +269,13 @@ class RemoteFrontier:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=CONNECTIONS, keepalive_timeout=KEPT_S, ssl=True if self._tls is None else self._tls
-            )
+            connector: aiohttp.BaseConnector
+            if self._socket_path is not None:
+                connector = aiohttp.UnixConnector(self._socket_path, limit=CONNECTIONS, keepalive_timeout=KEPT_S)
+            else:
+                connector = aiohttp.TCPConnector(
+                    limit=CONNECTIONS, keepalive_timeout=KEPT_S, ssl=True if self._tls is None else self._tls
+                )
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self._session
 
