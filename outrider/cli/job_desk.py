@@ -21,9 +21,7 @@ PLACE = "Where the jobs are"
 
 Data = Annotated[
     str | None,
-    typer.Option(
-        "--data", metavar="DIR", help="Folder of the store. [default: outrider-data]", rich_help_panel=PLACE
-    ),
+    typer.Option("--data", metavar="DIR", help="Folder of the store. [default: outrider-data]", rich_help_panel=PLACE),
 ]
 Store = Annotated[
     str | None,
@@ -104,7 +102,9 @@ async def open_desk(place: Place, *, may_create: bool = False, allow_private: bo
     dsn = store_dsn(plan)
     if not may_create and not is_there(dsn):
         where = parse_dsn(dsn).shown
-        raise InvalidInput(f"there is no job in {where}: `outrider jobs submit SEED` makes one, --data names its folder")
+        raise InvalidInput(
+            f"there is no job in {where}: `outrider jobs submit SEED` makes one, --data names its folder"
+        )
     async with await open_store(dsn, settings) as stores:
         yield OpenDesk(LocalDesk(stores, allow_private=allow_private), stores)
 

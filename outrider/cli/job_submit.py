@@ -50,9 +50,7 @@ def submit(
         bool | None,
         typer.Option("--fresh", help="Forget the crawl's tasks first; never a site's blocks or clocks."),
     ] = None,
-    priority: Annotated[
-        int, typer.Option(metavar="N", help="Higher comes first.", rich_help_panel=JOB)
-    ] = 0,
+    priority: Annotated[int, typer.Option(metavar="N", help="Higher comes first.", rich_help_panel=JOB)] = 0,
     max_retries: Annotated[
         int, typer.Option(metavar="N", help="Runs after the first, should one fail.", rich_help_panel=JOB)
     ] = 3,

@@ -37,9 +37,7 @@ def list_jobs(
     owner: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this owner.")] = None,
     source: Annotated[str | None, typer.Option(metavar="ID", help="Only jobs with this source.")] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only jobs with this label.")] = None,
-    sort: Annotated[
-        str, typer.Option(metavar="newest|oldest|priority|updated", help="What comes first.")
-    ] = "newest",
+    sort: Annotated[str, typer.Option(metavar="newest|oldest|priority|updated", help="What comes first.")] = "newest",
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = DEFAULT_LIMIT,
     every: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,

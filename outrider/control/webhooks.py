@@ -27,11 +27,10 @@ from yarl import URL
 from outrider import __version__
 from outrider.crawler import addresses
 from outrider.model.errors import OutriderError, StoreError
-from outrider.model.job import Job, OutboxMessage, StoredMessage
+from outrider.model.job import WEBHOOK_TOPIC, Job, OutboxMessage, StoredMessage
 from outrider.store.protocols import ControlStore
 
-TOPIC: Final = "job-webhook"
-UNDELIVERED: Final = "job-webhook-undelivered"
+UNDELIVERED: Final = f"{WEBHOOK_TOPIC}-undelivered"
 """The topic of what was given up: nobody takes it, so that it stays where a person sees it."""
 SIGNATURE: Final = "X-Outrider-Signature"
 DELIVERY: Final = "X-Outrider-Delivery"
@@ -91,7 +90,8 @@ def wait_ms(attempt: int, options: WebhookOptions) -> int:
     >>> [wait_ms(attempt, WebhookOptions()) for attempt in (1, 2, 10, 11, 24)]
     [5000, 10000, 2560000, 3600000, 3600000]
     """
-    return round(1000 * min(options.first_wait_s * 2 ** min(attempt - 1, 40), options.longest_wait_s))
+    doubled: float = options.first_wait_s * 2 ** min(attempt - 1, 40)
+    return round(1000 * min(doubled, options.longest_wait_s))
 
 
 class WebhookDeliverer:
@@ -161,9 +161,9 @@ class WebhookDeliverer:
         if not free:
             return 0.0
         try:
-            if not any(backlog.topic == TOPIC for backlog in await self._control.outbox_backlog()):
+            if not any(backlog.topic == WEBHOOK_TOPIC for backlog in await self._control.outbox_backlog()):
                 return self._options.look_every_s
-            taken = await self._control.take_messages(TOPIC, free, hold_ms=round(1000 * self._options.hold_s))
+            taken = await self._control.take_messages(WEBHOOK_TOPIC, free, hold_ms=round(1000 * self._options.hold_s))
             for message in await self._put_back_followers(taken):
                 task = asyncio.create_task(self._deliver(message))
                 self._under_way.add(task)
