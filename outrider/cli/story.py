@@ -11,8 +11,8 @@ from outrider.cli.opened import same_crawl
 from outrider.cli.status import command_again
 from outrider.cli.tables import Fact, moment, moment_and_distance
 from outrider.cli.urls import task_record
-from outrider.crawler.page_tail import split_location
 from outrider.crawler.plan import CrawlPlan
+from outrider.crawler.settled_pages import split_location
 from outrider.model.artifact import Artifact
 from outrider.model.lease import Outcome
 from outrider.model.task import CrawlState, DiscoveryType, Task
