@@ -1,20 +1,32 @@
 """What a person types for a job, as an order: the options of `outrider crawl` that a job can have."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from outrider.model.errors import InvalidInput, shown
 
 if TYPE_CHECKING:
     from outrider.crawler.plan import CrawlPlan
-    from outrider.model.order import JobOrder
+    from outrider.model.order import JobOrder, OrderLimits
 
 OWN_WORDS: Final = ("seeds", "user_agent")
 """What a plan and an order have both, and not alike."""
+NO_LIMIT: Final = "none"
+LIMITS: Final = ("max_pages", "max_pages_per_domain", "max_depth")
+"""What `none` takes away."""
 
 
-def order_of(flags: Mapping[str, object], strategy: str, config: str | None) -> "tuple[JobOrder, str | None]":
-    """Put an order together from flags, environment and file, and the name of the crawl where one is named."""
+class Ordered(NamedTuple):
+    """An order, and what goes with it."""
+
+    order: "JobOrder"
+    crawl: str | None
+    """None where none was named."""
+    allow_private: bool
+
+
+def order_of(flags: Mapping[str, object], strategy: str, config: str | None) -> Ordered:
+    """Put an order together from flags, environment and file."""
     from outrider.cli.opened import one_of
     from outrider.cli.options import DEFAULT, load_plan
     from outrider.model.order import JobOrder, Strategy
@@ -29,7 +41,7 @@ def order_of(flags: Mapping[str, object], strategy: str, config: str | None) -> 
         user_agent=plan.user_agent if "user_agent" in named else None,
         **{field: getattr(plan, field) for field in alike},
     )
-    return order, plan.crawl if "crawl" in named else None
+    return Ordered(order, plan.crawl if "crawl" in named else None, plan.allow_private)
 
 
 def _seeds(plan: "CrawlPlan") -> tuple[str, ...]:
@@ -68,3 +80,21 @@ def labels_of(texts: Sequence[str]) -> dict[str, str]:
 def label_of(text: str | None) -> tuple[str, str] | None:
     """Read one label to look for, where there is one."""
     return None if text is None else next(iter(labels_of([text]).items()))
+
+
+def changed_limits(**texts: str | None) -> "OrderLimits | None":
+    """Read what is to be changed of a job's limits; None where nothing is."""
+    from outrider.cli.options import TABLES
+    from outrider.cli.settings import read_value
+    from outrider.model.order import OrderLimits
+
+    changed: dict[str, Any] = {}
+    for field, text in texts.items():
+        if text is None:
+            continue
+        if field in LIMITS and text.strip().lower() == NO_LIMIT:
+            changed[field] = None
+            continue
+        option = TABLES["crawl"][field]
+        changed[field] = read_value(f"--{field.replace('_', '-')}", option.kind, text, as_text=True)
+    return OrderLimits(**changed) if changed else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.cli.job_desk import Config, Data, Frontier, Key, OpenDesk, Place, Store, TlsAuthority, open_desk
+from outrider.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from outrider.cli.exits import ExitCode
@@ -161,15 +162,19 @@ def submit(
     from outrider.cli.job_order import labels_of, order_of
     from outrider.cli.opened import run
 
-    order, name = order_of(flags, strategy, config)
+    if allow_private and frontier is not None:
+        raise InvalidInput(
+            "--allow-private is for a store: a service decides that itself (outrider serve --allow-private)"
+        )
+    ordered = order_of(flags, strategy, config)
     labels = labels_of(label or ())
     place = Place(data, store, frontier, key, tls_ca, config)
 
     async def submitting() -> "ExitCode":
-        async with open_desk(place, may_create=True, allow_private=bool(allow_private)) as opened:
+        async with open_desk(place, may_create=True, allow_private=ordered.allow_private) as opened:
             job = await opened.desk.submit(
-                order,
-                crawl=name,
+                ordered.order,
+                crawl=ordered.crawl,
                 priority=priority,
                 max_retries=max_retries,
                 source_id=source,

@@ -24,7 +24,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 
 AT_ONCE = 500
 DEFAULT_LIMIT = 50
-NO_LIMIT = "none"
 
 
 @app.command("list")
@@ -227,6 +226,10 @@ def set_job(
     max_depth: Annotated[
         str | None, typer.Option(metavar="N|none", help="Follow links at most so far from a seed.")
     ] = None,
+    delay: Annotated[str | None, typer.Option(metavar="SECONDS", help="Between two requests to one domain.")] = None,
+    per_domain: Annotated[
+        str | None, typer.Option(metavar="N", help="Requests to one domain at the same time.")
+    ] = None,
     as_json: AsJson = False,
     data: Data = None,
     store: Store = None,
@@ -239,12 +242,19 @@ def set_job(
 
     A raised limit goes on at once with what the old one held back.
     """
-    given = {"max_pages": max_pages, "max_pages_per_domain": max_pages_per_domain, "max_depth": max_depth}
-    limits = {name: _limit(f"--{name.replace('_', '-')}", text) for name, text in given.items() if text is not None}
-    if priority is None and not limits:
-        raise InvalidInput("say what to change: --priority, --max-pages, --max-pages-per-domain or --max-depth")
+    from outrider.cli.job_order import changed_limits
+
+    limits = changed_limits(
+        max_pages=max_pages,
+        max_pages_per_domain=max_pages_per_domain,
+        max_depth=max_depth,
+        delay=delay,
+        per_domain=per_domain,
+    )
+    if priority is None and limits is None:
+        raise InvalidInput("say what to change, such as --priority 5 or --max-pages 1000")
     place = Place(data, store, frontier, key, tls_ca, config)
-    _change(place, lambda desk: desk.amend(job, priority=priority, **limits), as_json=as_json)
+    _change(place, lambda desk: desk.amend(job, priority=priority, limits=limits), as_json=as_json)
 
 
 @app.command()
@@ -269,22 +279,6 @@ def results(
             typer.echo(msgspec.json.encode(page))
 
     ask(Place(data, store, frontier, key, tls_ca, config), printing)
-
-
-def _limit(option: str, text: str) -> int | None:
-    """Read a limit, or the word that takes it away."""
-    from outrider.cli.options import TABLES
-    from outrider.cli.settings import read_value
-
-    if text.strip().lower() == NO_LIMIT:
-        return None
-    kind = TABLES["crawl"][option.removeprefix("--").replace("-", "_")].kind
-    try:
-        value = read_value(option, kind, text, as_text=True)
-    except InvalidInput as error:
-        raise InvalidInput(f"{error}, or {NO_LIMIT}") from None
-    assert isinstance(value, int)
-    return value
 
 
 def _change(place: Place, change: "Callable[[JobDesk], Awaitable[Job]]", *, as_json: bool) -> None:
