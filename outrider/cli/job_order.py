@@ -37,7 +37,7 @@ def order_of(flags: Mapping[str, object], strategy: str, config: str | None) -> 
     alike = [field for field in JobOrder.__struct_fields__ if field not in OWN_WORDS and hasattr(plan, field)]
     order = JobOrder(
         seeds=_seeds(plan),
-        strategy=Strategy(chosen),
+        strategy=Strategy(str(chosen)),
         user_agent=plan.user_agent if "user_agent" in named else None,
         **{field: getattr(plan, field) for field in alike},
     )

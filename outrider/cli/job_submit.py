@@ -163,9 +163,7 @@ def submit(
     from outrider.cli.opened import run
 
     if allow_private and frontier is not None:
-        raise InvalidInput(
-            "--allow-private is for a store: a service decides that itself (outrider serve --allow-private)"
-        )
+        raise InvalidInput("--allow-private is for a store; a service decides that itself, by its own --allow-private")
     ordered = order_of(flags, strategy, config)
     labels = labels_of(label or ())
     place = Place(data, store, frontier, key, tls_ca, config)

@@ -61,7 +61,7 @@ def list_jobs(
         source_id=source,
         label=label_of(label),
     )
-    order = JobSort(one_of("--sort", sort, [each.value for each in JobSort]))
+    order = JobSort(str(one_of("--sort", sort, [each.value for each in JobSort])))
     most = None if every else limit
 
     async def listing(desk: "JobDesk") -> "list[Job]":
