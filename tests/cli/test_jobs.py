@@ -272,7 +272,7 @@ def test_a_list_is_filtered_sorted_and_cut(jobs: Jobs) -> None:
     [
         (JobEnding(outcome=JobStatus.COMPLETED, reason="drained"), ExitCode.NOTHING_FETCHED, "completed (drained)"),
         (
-            JobEnding(outcome=JobStatus.FAILED, error_kind="x", error_message="a pity"),
+            JobEnding(outcome=JobStatus.FAILED, error_message="a pity"),
             ExitCode.FAILED,
             "failed: a pity",
         ),
