@@ -87,6 +87,7 @@ async def _crawl(urls: UrlStore, name: str) -> None:
     assert (outlook.counts, outlook.limited) == (await urls.counts(name), False)
     await urls.widen_scope(name, [site(9), site(9)])
     assert await urls.scope_roots(name) == [site(9)]
+    assert (await urls.set_conduct(name, {"sitemaps": False})).conduct == {"sitemaps": False}
     await urls.set_crawl_state(name, CrawlState.PAUSED)
     assert (await urls.get_crawl(name)).state is CrawlState.PAUSED
     assert await urls.delete_queue(name, f"{name}7.example") == 1

@@ -55,8 +55,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
 class OrderLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What may be changed of the order of a live job; what is left out stays as it is."""
 
-    max_pages: int | None | UnsetType = UNSET
-    max_pages_per_domain: int | None | UnsetType = UNSET
-    max_depth: int | None | UnsetType = UNSET
+    max_pages: int | UnsetType | None = UNSET
+    max_pages_per_domain: int | UnsetType | None = UNSET
+    max_depth: int | UnsetType | None = UNSET
     delay: float | UnsetType = UNSET
     per_domain: int | UnsetType = UNSET

@@ -109,7 +109,7 @@ async def test_a_senseless_request_is_refused(control: ControlStore) -> None:
     ):
         with pytest.raises(InvalidInput):
             await submit(control, **request)
-    assert await control.list_jobs() == []
+    assert (await control.list_jobs()).jobs == []
 
 
 async def test_an_unknown_job_is_none_and_cannot_be_changed(control: ControlStore) -> None:
@@ -129,13 +129,16 @@ async def test_jobs_are_listed_newest_first_page_by_page(control: ControlStore) 
     await control.set_desired_state(jobs[4].id, PAUSE, now=NOW)
     newest_first = sorted((job.id for job in jobs), reverse=True)
     pages: list[str] = []
-    while page := await control.list_jobs(before=pages[-1] if pages else None, limit=4):
-        pages += [job.id for job in page]
+    cursor = None
+    while not pages or cursor:
+        page = await control.list_jobs(cursor=cursor, limit=4)
+        cursor = page.next_cursor
+        pages += [job.id for job in page.jobs]
     assert pages == newest_first
-    paused = await control.list_jobs(JobFilter(status=PAUSED))
+    paused = (await control.list_jobs(JobFilter(status=PAUSED))).jobs
     assert [job.id for job in paused] == [jobs[4].id]
-    assert len(await control.list_jobs(JobFilter(user_id="even"))) == 5
-    assert [job.id for job in await control.list_jobs(JobFilter(crawl=jobs[2].crawl))] == [jobs[2].id]
+    assert len((await control.list_jobs(JobFilter(user_id="even"))).jobs) == 5
+    assert [job.id for job in (await control.list_jobs(JobFilter(crawl=jobs[2].crawl))).jobs] == [jobs[2].id]
 
 
 # --------------------------------------------------------------------- claiming
@@ -463,7 +466,7 @@ def test_eight_processes_run_every_job_exactly_once(place: Place) -> None:
 
     async def jobs() -> list[Job]:
         async with await open_store(place.dsn) as stores:
-            return await stores.control.list_jobs()
+            return (await stores.control.list_jobs()).jobs
 
     submitted = asyncio.run(prepare())
     done = run_together(run_jobs, [(place.dsn, f"w{number}") for number in range(PROCESSES)])
@@ -489,7 +492,7 @@ def test_two_watchdogs_at_once_recover_each_job_once(place: Place) -> None:
 
     async def jobs() -> list[Job]:
         async with await open_store(place.dsn) as stores:
-            return await stores.control.list_jobs()
+            return (await stores.control.list_jobs()).jobs
 
     taken = asyncio.run(prepare())
     recovered = run_together(watch, [(place.dsn,), (place.dsn,)])

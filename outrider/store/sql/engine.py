@@ -26,6 +26,10 @@ class Engine(Protocol):
         """Run a script that only reads."""
         ...
 
+    async def hear_of_jobs(self, timeout_s: float) -> bool:
+        """Wait for the hint that there may be something to do for a job; False where the time is over first."""
+        ...
+
     async def close(self) -> None:
         """Finish what is under way and let go of the database."""
         ...
