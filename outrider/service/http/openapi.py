@@ -17,12 +17,12 @@ _PROBLEMS: Final = {
     "400": "The body is not JSON.",
     "401": "A valid API key is needed.",
     "403": "The API key is not good for this.",
-    "404": "There is no such crawl or path.",
+    "404": "There is no such crawl, job or path.",
     "409": "It contradicts what is there.",
     "413": "The request is too large.",
     "415": "The body is of another kind.",
     "422": "A value is not of the form that it must have.",
-    "429": "The key asks too often; see `retry-after`.",
+    "429": "The key asks too often, or has used up a quota; see `retry-after`.",
     "503": "The store is out of reach; ask again.",
     "507": "The store has no room left.",
 }
@@ -63,8 +63,11 @@ def _operation(endpoint: Endpoint, schema_of: Mapping[type, Json]) -> Json:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
             for name in names
         ]
-        + _query(endpoint.query),
-        "responses": {"200": _success(endpoint, schema_of)},
+        + _query(endpoint.query)
+        + [
+            {"name": name, "in": "header", "required": False, "schema": {"type": "string"}} for name in endpoint.headers
+        ],
+        "responses": {str(endpoint.status): _success(endpoint, schema_of)},
     }
     operation["responses"] |= {
         status: {"description": text, "content": {MEDIA_TYPE: {"schema": schema_of[Problem]}}}
@@ -153,7 +156,7 @@ def _parameters(operation: Json) -> str:
 
 def _bodies(operation: Json) -> str:
     taken = operation.get("requestBody", {}).get("content", {})
-    given = operation["responses"]["200"]["content"]
+    given = next(answer for status, answer in operation["responses"].items() if status < "300")["content"]
     return "".join(
         f"<p>{verb} {html.escape(media)}: {_link(content['schema'])}</p>"
         for verb, contents in (("Takes", taken), ("Gives", given))
