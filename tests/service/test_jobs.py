@@ -45,7 +45,7 @@ async def listed(served: Served, query: str = "") -> list[str]:
 
 
 async def test_a_submission_is_answered_with_202_and_where_the_job_is(served: Served) -> None:
-    body = {
+    body: dict[str, Any] = {
         "seeds": ["HTTPS://Site.example", SEED, "https://other.example/a"],
         "strategy": "sitemap",
         "scope": "domain",
@@ -253,12 +253,12 @@ async def test_priority_and_limits_of_a_live_job_are_changed_and_its_crawl_follo
 
 async def test_the_summary_adds_up_all_live_jobs(served: Served) -> None:
     stores = stores_of(served)
-    for _ in range(2):
-        await submitted(served)
-        job = await claimed(stores)
-        await stores.urls.create_crawl(job.crawl, limits=FREE)
-        await stores.urls.add(job.crawl, [Discovered(url=f"{SEED}{number}") for number in range(3)])
-    await stores.urls.lease(LeaseRequest(worker="w", request_id="r", slots=1, crawl=job.crawl))
+    for crawl in ("one", "two"):
+        await submitted(served, crawl=crawl)
+        await claimed(stores)
+        await stores.urls.create_crawl(crawl, limits=FREE)
+        await stores.urls.add(crawl, [Discovered(url=f"{SEED}{number}") for number in range(3)])
+    await stores.urls.lease(LeaseRequest(worker="w", request_id="r", slots=1, crawl="two"))
     await submitted(served)
     answer = (await served.ask("GET", "/v1/summary")).json
     assert (answer["total_pending"], answer["total_assigned"]) == (6, 1)
