@@ -2,13 +2,12 @@
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from outrider.model.errors import InvalidInput, InvalidTransition, JobConflict
 from outrider.model.identifiers import new_uuid7
-from outrider.model.job import STALE_AFTER_MS, TERMINAL, Job, JobEnding, JobFilter, JobRequest, UnknownJob
+from outrider.model.job import STALE_AFTER_MS, TERMINAL, Job, JobEnding, JobFilter, UnknownJob
 from outrider.model.lease import LeaseRequest, NoWork
 from outrider.model.machines import JOB, DesiredState, JobStatus
 from outrider.model.task import CrawlLimits, CrawlState, Discovered
@@ -16,38 +15,26 @@ from outrider.store.opening import Stores, open_store
 from outrider.store.protocols import ControlStore
 from tests.conformance.backends import Place
 from tests.conformance.controlling import NOW, at, check_plan, execute, plan_of
+from tests.conformance.jobbing import (
+    CANCEL,
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    PAUSE,
+    PAUSED,
+    PENDING,
+    PROCESSING,
+    RUN,
+    STALE,
+    claimed,
+    finish,
+    read,
+    steps,
+    submit,
+)
 from tests.processes import run_together
 
-PENDING, PROCESSING, COMPLETED, FAILED, CANCELLED, PAUSED = JobStatus
-RUN, PAUSE, CANCEL = DesiredState
 PROCESSES = 8
-STALE = NOW + STALE_AFTER_MS + 1
-
-
-async def submit(control: ControlStore, now: int | None = NOW, **request: Any) -> Job:
-    return await control.submit_job(JobRequest(**{"payload": {"url": "https://a.org/"}, **request}), now=now)
-
-
-async def claimed(control: ControlStore, worker: str = "w", now: int = NOW, **request: Any) -> Job:
-    await submit(control, **request)
-    job = await control.claim_job(worker, now=now)
-    assert job is not None
-    return job
-
-
-async def read(control: ControlStore, job: Job) -> Job:
-    found = await control.get_job(job.id)
-    assert found is not None
-    return found
-
-
-async def steps(control: ControlStore, job: Job) -> list[tuple[str | None, str, int, str]]:
-    history = await control.job_history(job.id)
-    return [(each.from_status, each.to_status, each.epoch, each.actor) for each in history]
-
-
-async def finish(control: ControlStore, job: Job, outcome: JobStatus, now: int = NOW, **ending: Any) -> Job:
-    return await control.finish_job(job.id, job.epoch, JobEnding(outcome=outcome, **ending), now=now)
 
 
 # ------------------------------------------------------------------- submitting
