@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
     STOPPED = 13
     PAUSED = 14
     CANCELLED = 15
+    FAILED = 16
     INTERRUPTED = 130
 
 
