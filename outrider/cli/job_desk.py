@@ -103,7 +103,7 @@ async def open_desk(place: Place, *, may_create: bool = False, allow_private: bo
     if not may_create and not is_there(dsn):
         where = parse_dsn(dsn).shown
         raise InvalidInput(
-            f"there is no job in {where}: `outrider jobs submit SEED` makes one, --data names its folder"
+            f"there are no jobs in {where}: `outrider jobs submit SEED` makes one, --data names its folder"
         )
     async with await open_store(dsn, settings) as stores:
         yield OpenDesk(LocalDesk(stores, allow_private=allow_private), stores)

@@ -12,6 +12,7 @@ from outrider.control.desk import JobView
 from outrider.control.job_progress import JobProgress
 from outrider.model.job import Job, JobTransition
 from outrider.model.machines import DesiredState, JobStatus
+from outrider.service.http.job_wire import job_item
 
 HEADINGS = ("job", "status", "done", "priority", "retries", "submitted", "crawl", "seeds")
 NUMBERS = ("done", "priority", "retries")
@@ -22,9 +23,8 @@ MOST_SEEDS = 10
 
 
 def job_record(job: Job) -> dict[str, object]:
-    """Give a job for programs; a webhook's secret is nobody's to see."""
-    record: dict[str, object] = msgspec.to_builtins(job)
-    record.pop("webhook_secret", None)
+    """Give a job for programs, as the service does: without its webhook's secret, which is nobody's to see."""
+    record: dict[str, object] = msgspec.to_builtins(job_item(job))
     return record
 
 

@@ -15,7 +15,8 @@ import typer
 from outrider import __version__
 from outrider.cli import bench, config, crawl, db, demo, explain, export, jobs, keys, retry, serve, status, urls, work
 from outrider.cli.exits import ExitCode as ExitCode
-from outrider.model.errors import OutriderError, StoreError
+from outrider.cli.exits import exit_code_of_error
+from outrider.model.errors import OutriderError
 
 YOUNG_OBJECTS = 50_000
 """After how many new objects the collector looks for cycles among them."""
@@ -69,7 +70,7 @@ def main() -> None:
     try:
         _run()
     except OutriderError as error:
-        _fail(str(error), ExitCode.STORE if isinstance(error, StoreError) else ExitCode.REFUSED)
+        _fail(str(error), exit_code_of_error(error))
     except KeyboardInterrupt:
         _fail("interrupted", ExitCode.INTERRUPTED)
     except SystemExit as ending:
