@@ -7,6 +7,7 @@ The end of the input means that the supervisor is gone. Moments are of the monot
 a machine share: a line that waited in the pipe while its reader was stopped grants nothing more.
 """
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -72,8 +73,8 @@ class RunnerProgress(msgspec.Struct, frozen=True, kw_only=True):
     domains: list[str] = []
     """What it fetches from."""
     last_error: str | None = None
-    waiting_until: int | None = None
-    """Where nothing is in flight: when something may be ready, in milliseconds since 1970."""
+    waiting_until: datetime | None = None
+    """Where nothing is in flight: when something may be ready."""
 
 
 class RunnerError(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,7 +108,7 @@ async def _add_seeds(stores: Stores, crawl: str, order: JobOrder) -> None:
         raise InvalidInput("the order has no seeds" if refused is None else f"no usable seed: {refused}")
     for start in range(0, len(usable), SEEDS_AT_ONCE):
         seeds = usable[start : start + SEEDS_AT_ONCE]
-        if order.scope != ScopeRule.ANY:
+        if order.scope != "any":
             await stores.urls.widen_scope(crawl, seeds)
         await stores.urls.add(crawl, list(discoveries(seeds, order.strategy)))
 

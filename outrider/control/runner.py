@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from datetime import UTC, datetime
 from typing import IO, Final
 
 from outrider.control.errors import judged
@@ -182,8 +183,14 @@ class Runner:
             bytes=seen.bytes_received,
             domains=crew.domains[:MOST_DOMAINS],
             last_error=None if last_error is None else last_error[:MAX_ERROR],
-            waiting_until=None if crew.in_flight else crew.waiting_until,
+            waiting_until=None if crew.in_flight else _moment_of(crew.waiting_until),
         )
+
+
+def _moment_of(milliseconds: int | None) -> datetime | None:
+    with suppress(OverflowError, ValueError, OSError):  # what waits for no clock
+        return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return None
 
 
 def _told(ending: CrawlEnding | None) -> str:

@@ -10,8 +10,16 @@ from typing import Final, NamedTuple
 import msgspec
 import psutil
 
-from outrider.control.messages import Begin, FromRunner, RunnerError, RunnerProgress, Stop, ToRunner, line_of
-from outrider.control.messages import read_from_runner
+from outrider.control.messages import (
+    Begin,
+    FromRunner,
+    RunnerError,
+    RunnerProgress,
+    Stop,
+    ToRunner,
+    line_of,
+    read_from_runner,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 1.0
 """How often to look for jobs and wishes; news make it sooner."""
 HEALTH_EVERY_S: Final = 0.25
+STORE_AGAIN_S: Final = 0.5
 MEMORY_LIMIT: Final = 2 << 30
 LEAVES_WITHIN_S: Final = 15.0
 
@@ -112,14 +113,10 @@ class Supervisor:
 
     async def _look(self) -> None:
         """Hear wishes, claim what there is to claim, and wait for a moment or for news."""
-        try:
-            await self._hear_wishes()
-            await self._claim()
-            if len(self._tenures) < self._options.runners:
-                await self._joining.look(self._options.runners - len(self._tenures))
-        except StoreError:
-            await asyncio.sleep(LOOK_EVERY_S)
-            raise
+        await self._hear_wishes()
+        await self._claim()
+        if len(self._tenures) < self._options.runners:
+            await self._joining.look(self._options.runners - len(self._tenures))
         self._slot_is_free.clear()
         news = asyncio.create_task(self.stores.control.job_news(LOOK_EVERY_S))
         freed = asyncio.create_task(self._slot_is_free.wait())
@@ -128,7 +125,9 @@ class Supervisor:
         finally:
             for task in (news, freed):
                 task.cancel()
-            await asyncio.gather(news, freed, return_exceptions=True)
+            outcome, _ = await asyncio.gather(news, freed, return_exceptions=True)
+        if isinstance(outcome, Exception):
+            raise outcome
 
     async def _claim(self) -> None:
         while len(self._tenures) < self._options.runners:
@@ -204,6 +203,7 @@ class Supervisor:
                 await duty()
             except StoreError as error:
                 logger.warning("the store does not answer: %s", error, extra={"action": "store_away"})
+                await asyncio.sleep(STORE_AGAIN_S)
             await asyncio.sleep(every_s)
 
     async def _leave(self) -> None:

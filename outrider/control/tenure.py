@@ -204,10 +204,8 @@ class Tenure:
                 return self._transient("runner_frozen", f"the runner said nothing for {seconds:.1f} s")
             case TooLarge(used, allowed):
                 await self._kill()
-                return self._transient(
-                    "out_of_memory",
-                    f"the runner used {used >> 20:,} MiB of memory, of which it may have {allowed >> 20:,}",
-                )
+                message = f"the runner used {used >> 20:,} MiB of memory, of which it may have {allowed >> 20:,}"
+                return self._transient("out_of_memory", message)
             case Wish(desired):
                 self._stop(at_once=desired is DesiredState.CANCEL, wanted=desired is not DesiredState.RUN)
             case Leaving():
@@ -283,10 +281,10 @@ def lease_ms(settings: Settings) -> int:
 
 def percentage_of(progress: CrawlProgress, order: JobOrder | None) -> int:
     """Tell how far a crawl has come: of its limit where it has one, else of what it knows."""
+    if order is not None and order.max_pages is not None:
+        return min(100 * progress.total_completed // order.max_pages, 99)
     ended = progress.total_completed + progress.total_failed
-    known = ended + progress.total_pending
-    whole = known if order is None or order.max_pages is None else order.max_pages
-    return min(100 * ended // max(whole, 1), 100)
+    return min(100 * ended // max(ended + progress.total_pending, 1), 99)
 
 
 async def _until_the_store_answers(call: Callable[[], Awaitable[Job]]) -> Job:

@@ -52,7 +52,8 @@ def connect(
 ) -> "RemoteFrontier":
     """Make a frontier of the service at `url`; nothing is sent before the first call.
 
-    `tls` is for services with a certificate of their own making, or that ask for the client's.
+    `tls` is for services with a certificate of their own making, or that ask for the client's. A service on a socket
+    of this machine is `http+unix://` and the socket's path, with slashes as `%2F`.
 
     async with outrider.connect("https://frontier.example.org", key="outrider_…") as frontier:
         await frontier.add("news", [Discovered(url="https://example.org/")])

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
 import msgspec
@@ -32,6 +32,9 @@ LONGEST_PAUSE_S: Final = 1.0
 CONNECTIONS: Final = 32
 KEPT_S: Final = 60.0
 """How long an idle connection is kept: less than a service keeps it, so that none is closed under a request."""
+
+UNIX: Final = "http+unix://"
+"""How the address of a service on a socket of this machine begins."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -71,7 +74,9 @@ class Connection:
     def __init__(
         self, url: str, *, key: str | None = None, patience_s: float = PATIENCE_S, tls: ssl.SSLContext | None = None
     ) -> None:
-        self.base = _checked(url, key)
+        _check_key(key)
+        self._socket_path = _socket_path(url)
+        self.base = _checked(url) if self._socket_path is None else "http://localhost"
         self.patience_s = patience_s
         self._headers = {"accept": JSON}
         if key is not None:
@@ -152,19 +157,36 @@ class Connection:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=CONNECTIONS, keepalive_timeout=KEPT_S, ssl=True if self._tls is None else self._tls
-            )
+            connector: aiohttp.BaseConnector
+            if self._socket_path is not None:
+                connector = aiohttp.UnixConnector(self._socket_path, limit=CONNECTIONS, keepalive_timeout=KEPT_S)
+            else:
+                connector = aiohttp.TCPConnector(
+                    limit=CONNECTIONS, keepalive_timeout=KEPT_S, ssl=True if self._tls is None else self._tls
+                )
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self._session
 
 
-def _checked(url: str, key: str | None) -> str:
+def _socket_path(url: str) -> str | None:
+    """Name the socket of a service on this machine; None where the address is none of those."""
+    if not url.startswith(UNIX):
+        return None
+    path = unquote(url.removeprefix(UNIX))
+    if not path.startswith("/") or "\0" in path:
+        raise InvalidInput(f"a service's socket is like {UNIX}%2Frun%2Foutrider.sock, not {shown(url)}")
+    return path
+
+
+def _check_key(key: str | None) -> None:
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise InvalidInput("an API key is one word; this one is not")
+
+
+def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise InvalidInput(f"a service's address is like https://host:7071, not {shown(url)}")
     if parts.username is not None or parts.password is not None:
         raise InvalidInput("a service's address has no user and no password: give the key as `key`")
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise InvalidInput("an API key is one word; this one is not")
     return url.rstrip("/")

@@ -49,6 +49,7 @@ async def place(
         await stores.urls.create_crawl("c", CrawlRules(), limits)
         if conduct is not None:
             await stores.urls.set_conduct("c", conduct)
+        await frontier.widen_scope("c", [f"{site.base_url}/"])
         await frontier.add("c", [Discovered(url=f"{site.base_url}/", discovery_type=DiscoveryType.SEED)])
         yield Place(site, frontier, stores.urls)
 
