@@ -33,6 +33,6 @@ def exit_code_of(ending: "CrawlEnding") -> ExitCode:
 
 
 def exit_code_of_error(error: OutriderError) -> ExitCode:
-    """Tell how a process ends that failed so; asking something of a job at the wrong time is no trouble of the store."""
+    """Tell how a process ends that failed so; to ask a job at the wrong time is no trouble of the store."""
     is_trouble = isinstance(error, StoreError) and not isinstance(error, JobConflict)
     return ExitCode.STORE if is_trouble else ExitCode.REFUSED
