@@ -65,10 +65,10 @@ class Place(NamedTuple):
     config: str | None = None
 
     def command(self, *words: str) -> str:
-        """Write a command of `outrider jobs` that finds the same place; a key is left to its variable."""
+        """Write a command of `outrider` that finds the same place; a key is left to its variable."""
         from outrider.cli.options import without_password
 
-        found = ["outrider", "jobs", *words]
+        found = ["outrider", *words]
         if self.frontier is not None:
             return shlex.join([*found, "--frontier", self.frontier])
         if self.data is not None:
