@@ -15,7 +15,8 @@ from outrider.model.machines import DesiredState, JobStatus
 from outrider.service.http.job_wire import job_item
 
 HEADINGS = ("job", "status", "done", "priority", "retries", "submitted", "crawl", "seeds")
-NUMBERS = ("done", "priority", "retries")
+NUMBERS = ("job", "done", "priority", "retries")
+"""And what else is never folded: an id must be copied in one piece."""
 SPARE = ("priority", "retries", "crawl")
 WISHES = {DesiredState.PAUSE: "pausing", DesiredState.CANCEL: "cancelling"}
 LIMITS = ("max_pages", "max_pages_per_domain", "max_depth")
