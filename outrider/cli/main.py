@@ -13,7 +13,24 @@ from typing import Annotated, Never
 import typer
 
 from outrider import __version__
-from outrider.cli import bench, config, crawl, db, demo, explain, export, jobs, keys, retry, serve, status, urls, work
+from outrider.cli import (
+    bench,
+    config,
+    crawl,
+    db,
+    demo,
+    explain,
+    export,
+    jobs,
+    keys,
+    retry,
+    runner,
+    serve,
+    status,
+    supervise,
+    urls,
+    work,
+)
 from outrider.cli.exits import ExitCode as ExitCode
 from outrider.cli.exits import exit_code_of_error
 from outrider.model.errors import OutriderError
@@ -41,6 +58,8 @@ app.command()(explain.explain)
 app.command()(demo.demo)
 app.command()(serve.serve)
 app.command()(work.work)
+app.command()(supervise.supervise)
+app.command(hidden=True)(runner.runner)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(keys.app, name="keys")
 

@@ -39,6 +39,8 @@ async def _run() -> None:
     import sys
 
     from outrider.control.runner import Permit, Pipes, Runner
+    from outrider.service import client as _client  # now, while nobody waits for it
+    from outrider.store import opening as _opening
 
     # Whatever is printed by mistake must not stand among the lines for the supervisor.
     lines_out = os.fdopen(os.dup(1), "wb")

@@ -34,7 +34,9 @@ def description(endpoints: Iterable[Endpoint]) -> Json:
     """Describe the API."""
     served = list(endpoints)
     types = dict.fromkeys(each for endpoint in served for each in (endpoint.takes, endpoint.gives) if each is not None)
-    schemas, components = msgspec.json.schema_components([*types, Problem], ref_template=REFERENCE)
+    schemas, components = msgspec.json.schema_components(
+        [*types, Problem], schema_hook=_schema_of_anything, ref_template=REFERENCE
+    )
     schema_of: Mapping[type, Json] = dict(zip((*types, Problem), schemas, strict=True))
     paths: dict[str, Json] = {}
     for endpoint in served:
@@ -52,6 +54,12 @@ def description(endpoints: Iterable[Endpoint]) -> Json:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key."}},
         },
     }
+
+
+def _schema_of_anything(kind: type) -> Json:
+    if kind is not object:
+        raise NotImplementedError
+    return {"description": "Any value."}
 
 
 def _operation(endpoint: Endpoint, schema_of: Mapping[type, Json]) -> Json:
