@@ -75,7 +75,7 @@ def facts_of(view: JobView, progress: JobProgress) -> list[Fact]:
         ("last error", (progress.last_error or "") if progress.last_error != job.error_message else ""),
         ("crawl", job.crawl),
         ("seeds", _seed_lines(job.payload)),
-        ("order", _order(job.payload)),
+        ("order", order_line(job.payload)),
         ("priority", str(job.priority)),
         ("retries", f"{job.retry_count} of {job.max_retries}"),
         ("labels", "\n".join(f"{name}={value}" for name, value in job.labels.items())),
@@ -118,7 +118,8 @@ def _seed_lines(payload: Mapping[str, object]) -> str:
     return "\n".join(seeds[:MOST_SEEDS] + more)
 
 
-def _order(payload: Mapping[str, object]) -> str:
+def order_line(payload: Mapping[str, object]) -> str:
+    """Say in short what was ordered: how pages are found, and the limits."""
     limits = [f"{name.replace('_', ' ')} {payload[name]:,}" for name in LIMITS if isinstance(payload.get(name), int)]
     return ", ".join([f"{payload.get('strategy', 'recursive')}", f"scope {payload.get('scope', 'host')}", *limits])
 

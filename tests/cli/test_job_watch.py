@@ -10,7 +10,7 @@ from rich.console import Console
 from outrider.cli.exits import ExitCode
 from outrider.cli.job_desk import Place
 from outrider.cli.job_tables import progress_line, status_of, step_line
-from outrider.cli.job_watch import exit_code_of, picture
+from outrider.cli.job_watch import Pace, exit_code_of, picture
 from outrider.control.job_progress import JobProgress
 from outrider.model.job import Job, JobTransition
 from outrider.model.machines import DesiredState, JobStatus
@@ -68,6 +68,16 @@ def test_a_picture_tells_what_is_waited_for_and_what_went_wrong_last() -> None:
     assert "of what is known so far" in told
     assert "next page in 1 min 30 s" in told
     assert "no [31mroute" in told, "control characters of others are not for a terminal"
+
+
+def test_the_rate_is_that_of_the_last_seconds_as_they_were_seen() -> None:
+    pace = Pace()
+    assert pace.observe(progress(done=0, rate=1.5), 100.0).rate == 1.5, "nothing else is known yet"
+    assert pace.observe(progress(done=10), 102.0).rate == 5.0
+    assert pace.observe(progress(done=10), 105.0).rate == 2.0
+    assert pace.observe(progress(done=110), 115.0).rate == 10.0, "what is older than ten seconds does not count"
+    assert pace.observe(progress(status=JobStatus.PAUSED, rate=0.0), 116.0).rate == 0.0
+    assert pace.observe(progress(done=200, rate=0.5), 200.0).rate == 0.5
 
 
 def test_a_job_that_does_not_run_has_no_rate() -> None:

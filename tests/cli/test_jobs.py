@@ -240,6 +240,8 @@ def test_priority_and_limits_of_a_live_job_are_changed(jobs: Jobs) -> None:
     changed = jobs.json("set", job, "--priority", "7", "--max-pages", "20", "--max-depth", "none", "--delay", "0.5")
     assert (changed["priority"], changed["order"]["max_pages"]) == (7, 20)
     assert (changed["order"]["max_depth"], changed["order"]["delay"]) == (None, 0.5)
+    told = jobs.ok("set", job, "--max-pages", "30")
+    assert told == f"{job}: pending\npriority 7, recursive, scope host, max pages 30\n"
     jobs.ok("cancel", job)
     assert jobs("set", job, "--priority", "1").returncode == ExitCode.REFUSED
 
