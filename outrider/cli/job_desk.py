@@ -65,10 +65,10 @@ class Place(NamedTuple):
     config: str | None = None
 
     def command(self, *words: str) -> str:
-        """Write a command of `outrider jobs` that finds the same place; a key is left to its variable."""
+        """Write a command of `outrider` that finds the same place; a key is left to its variable."""
         from outrider.cli.options import without_password
 
-        found = ["outrider", "jobs", *words]
+        found = ["outrider", *words]
         if self.frontier is not None:
             return shlex.join([*found, "--frontier", self.frontier])
         if self.data is not None:
@@ -103,7 +103,7 @@ async def open_desk(place: Place, *, may_create: bool = False, allow_private: bo
     if not may_create and not is_there(dsn):
         where = parse_dsn(dsn).shown
         raise InvalidInput(
-            f"there is no job in {where}: `outrider jobs submit SEED` makes one, --data names its folder"
+            f"there are no jobs in {where}: `outrider jobs submit SEED` makes one, --data names its folder"
         )
     async with await open_store(dsn, settings) as stores:
         yield OpenDesk(LocalDesk(stores, allow_private=allow_private), stores)

@@ -196,12 +196,11 @@ async def _go_on(opened: OpenDesk, job: "Job", place: Place, *, watching: bool, 
 
     typer.echo(msgspec.json.encode(job_record(job)) if as_json else job.id)
     if not as_json and not await _somebody_runs_jobs(opened):
-        hint = place.command().replace("outrider jobs", "outrider supervise", 1)
-        typer.echo(f"outrider: nobody runs jobs of this store now; start {hint}", err=True)
+        typer.echo(f"outrider: nobody runs jobs of this store now; start {place.command('supervise')}", err=True)
     if watching:
         return await watch(opened.desk, job.id, as_json=as_json)
     if not as_json:
-        typer.echo(f"outrider: follow it with {place.command('watch', job.id)}", err=True)
+        typer.echo(f"outrider: follow it with {place.command('jobs', 'watch', job.id)}", err=True)
     return ExitCode.OK
 
 

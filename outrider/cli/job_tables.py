@@ -12,9 +12,11 @@ from outrider.control.desk import JobView
 from outrider.control.job_progress import JobProgress
 from outrider.model.job import Job, JobTransition
 from outrider.model.machines import DesiredState, JobStatus
+from outrider.service.http.job_wire import job_item
 
 HEADINGS = ("job", "status", "done", "priority", "retries", "submitted", "crawl", "seeds")
-NUMBERS = ("done", "priority", "retries")
+NUMBERS = ("job", "done", "priority", "retries")
+"""And what else is never folded: an id must be copied in one piece."""
 SPARE = ("priority", "retries", "crawl")
 WISHES = {DesiredState.PAUSE: "pausing", DesiredState.CANCEL: "cancelling"}
 LIMITS = ("max_pages", "max_pages_per_domain", "max_depth")
@@ -22,9 +24,8 @@ MOST_SEEDS = 10
 
 
 def job_record(job: Job) -> dict[str, object]:
-    """Give a job for programs; a webhook's secret is nobody's to see."""
-    record: dict[str, object] = msgspec.to_builtins(job)
-    record.pop("webhook_secret", None)
+    """Give a job for programs, as the service does: without its webhook's secret, which is nobody's to see."""
+    record: dict[str, object] = msgspec.to_builtins(job_item(job))
     return record
 
 
@@ -74,7 +75,7 @@ def facts_of(view: JobView, progress: JobProgress) -> list[Fact]:
         ("last error", (progress.last_error or "") if progress.last_error != job.error_message else ""),
         ("crawl", job.crawl),
         ("seeds", _seed_lines(job.payload)),
-        ("order", _order(job.payload)),
+        ("order", order_line(job.payload)),
         ("priority", str(job.priority)),
         ("retries", f"{job.retry_count} of {job.max_retries}"),
         ("labels", "\n".join(f"{name}={value}" for name, value in job.labels.items())),
@@ -117,7 +118,8 @@ def _seed_lines(payload: Mapping[str, object]) -> str:
     return "\n".join(seeds[:MOST_SEEDS] + more)
 
 
-def _order(payload: Mapping[str, object]) -> str:
+def order_line(payload: Mapping[str, object]) -> str:
+    """Say in short what was ordered: how pages are found, and the limits."""
     limits = [f"{name.replace('_', ' ')} {payload[name]:,}" for name in LIMITS if isinstance(payload.get(name), int)]
     return ", ".join([f"{payload.get('strategy', 'recursive')}", f"scope {payload.get('scope', 'host')}", *limits])
 

@@ -4,6 +4,7 @@ A terminal shows one picture that changes, above it a line for each step; elsewh
 """
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -25,6 +26,7 @@ from outrider.model.job import TERMINAL, Job, JobTransition
 from outrider.model.machines import JobStatus
 
 PLAIN_EVERY_S: Final = 5.0
+PACE_S: Final = 10.0
 MOST_DOMAINS: Final = 8
 
 
@@ -47,10 +49,10 @@ async def watch(desk: JobDesk, job_id: str, *, as_json: bool = False) -> ExitCod
         async for event in desk.events(job_id):
             typer.echo(msgspec.json.encode(event))
     else:
-        shown = _choose()
+        shown, pace = _choose(), Pace()
         try:
             async for event in desk.events(job_id):
-                _show(event, shown)
+                _show(event, shown, pace)
         finally:
             shown.close()
     view, progress = await desk.show(job_id), await desk.progress(job_id)
@@ -76,11 +78,31 @@ def exit_code_of(job: Job, pages_done: int) -> ExitCode:
             return ExitCode.OK
 
 
-def _show(event: JobEvent, shown: Watch) -> None:
+class Pace:
+    """Tells the rate of the last seconds by what was seen; the runner's own is as old as its last beat."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def observe(self, progress: JobProgress, now: float) -> JobProgress:
+        """Take in how far a job is, and give it with the rate of the last seconds, once that is known."""
+        if progress.status is not JobStatus.PROCESSING:
+            self._seen.clear()
+            return progress
+        self._seen.append((now, progress.done))
+        while now - self._seen[0][0] > PACE_S:
+            self._seen.popleft()
+        since, done = self._seen[0]
+        if now == since:
+            return progress
+        return msgspec.structs.replace(progress, rate=max(progress.done - done, 0) / (now - since))
+
+
+def _show(event: JobEvent, shown: Watch, pace: Pace) -> None:
     if event.kind == "state":
         shown.step(msgspec.convert(event.data, JobTransition))
     else:
-        shown.progress(msgspec.convert(event.data, JobProgress))
+        shown.progress(pace.observe(msgspec.convert(event.data, JobProgress), time.monotonic()))
 
 
 def _choose() -> Watch:

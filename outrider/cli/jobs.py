@@ -243,6 +243,7 @@ def set_job(
     A raised limit goes on at once with what the old one held back.
     """
     from outrider.cli.job_order import changed_limits
+    from outrider.cli.job_tables import order_line
 
     limits = changed_limits(
         max_pages=max_pages,
@@ -254,7 +255,9 @@ def set_job(
     if priority is None and limits is None:
         raise InvalidInput("say what to change, such as --priority 5 or --max-pages 1000")
     place = Place(data, store, frontier, key, tls_ca, config)
-    _change(place, lambda desk: desk.amend(job, priority=priority, limits=limits), as_json=as_json)
+    changed = _change(place, lambda desk: desk.amend(job, priority=priority, limits=limits), as_json=as_json)
+    if not as_json:
+        typer.echo(f"priority {changed.priority}, {order_line(changed.payload)}")
 
 
 @app.command()
@@ -281,7 +284,7 @@ def results(
     ask(Place(data, store, frontier, key, tls_ca, config), printing)
 
 
-def _change(place: Place, change: "Callable[[JobDesk], Awaitable[Job]]", *, as_json: bool) -> None:
+def _change(place: Place, change: "Callable[[JobDesk], Awaitable[Job]]", *, as_json: bool) -> "Job":
     """Ask something of a job, and tell how it stands now."""
     import msgspec
 
@@ -289,3 +292,4 @@ def _change(place: Place, change: "Callable[[JobDesk], Awaitable[Job]]", *, as_j
 
     job = ask(place, change)
     typer.echo(msgspec.json.encode(job_record(job)) if as_json else f"{job.id}: {status_of(job)}")
+    return job

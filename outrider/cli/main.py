@@ -32,7 +32,8 @@ from outrider.cli import (
     work,
 )
 from outrider.cli.exits import ExitCode as ExitCode
-from outrider.model.errors import OutriderError, StoreError
+from outrider.cli.exits import exit_code_of_error
+from outrider.model.errors import OutriderError
 
 YOUNG_OBJECTS = 50_000
 """After how many new objects the collector looks for cycles among them."""
@@ -88,7 +89,7 @@ def main() -> None:
     try:
         _run()
     except OutriderError as error:
-        _fail(str(error), ExitCode.STORE if isinstance(error, StoreError) else ExitCode.REFUSED)
+        _fail(str(error), exit_code_of_error(error))
     except KeyboardInterrupt:
         _fail("interrupted", ExitCode.INTERRUPTED)
     except SystemExit as ending:

@@ -126,7 +126,7 @@ def test_nobody_who_runs_jobs_is_told(outrider: Outrider, tmp_path: Path) -> Non
 def test_json_has_all_but_the_secret(jobs: Jobs) -> None:
     hook = ("--webhook", "https://hooks.example/x", "--webhook-secret", SECRET)
     submitted = jobs.json("submit", SEED, *hook)
-    assert (submitted["status"], submitted["payload"]["seeds"]) == ("pending", [SEED])
+    assert (submitted["status"], submitted["order"]["seeds"]) == ("pending", [SEED])
     assert submitted["webhook_url"] == "https://hooks.example/x"
     shown = jobs.ok("show", submitted["id"], "--json")
     assert set(json.loads(shown)) == {"job", "progress", "history"}
@@ -136,17 +136,17 @@ def test_json_has_all_but_the_secret(jobs: Jobs) -> None:
 def test_the_options_of_a_crawl_are_the_order(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("other.example\n")
     (tmp_path / "outrider.toml").write_text("[crawl]\ndelay = 2.5\n")
-    payload = jobs.json(
+    order = jobs.json(
         "submit", "example.org", "--seeds", str(tmp_path / "more.txt"), "--strategy", "sitemap", "--scope", "domain",
         "--exclude", "/private/", "--max-depth", "4", "--no-robots", "--max-body", "512k",
         "--config", str(tmp_path / "outrider.toml"),
-    )["payload"]  # fmt: skip
-    assert payload["seeds"] == [SEED, "https://other.example/"]
+    )["order"]  # fmt: skip
+    assert order["seeds"] == [SEED, "https://other.example/"]
     for field, value in {
         "strategy": "sitemap", "scope": "domain", "exclude": ["/private/"], "max_depth": 4, "robots": False,
         "max_body": 512 * 1024, "delay": 2.5, "user_agent": None, "max_pages": None, "fresh": False,
     }.items():  # fmt: skip
-        assert payload[field] == value, field
+        assert order[field] == value, field
 
 
 def test_a_job_has_a_crawl_of_its_own_unless_one_is_named(jobs: Jobs) -> None:
@@ -238,8 +238,10 @@ def test_a_failed_job_is_retried(jobs: Jobs) -> None:
 def test_priority_and_limits_of_a_live_job_are_changed(jobs: Jobs) -> None:
     job = jobs.submit("--max-pages", "10", "--max-depth", "3")
     changed = jobs.json("set", job, "--priority", "7", "--max-pages", "20", "--max-depth", "none", "--delay", "0.5")
-    assert (changed["priority"], changed["payload"]["max_pages"]) == (7, 20)
-    assert (changed["payload"]["max_depth"], changed["payload"]["delay"]) == (None, 0.5)
+    assert (changed["priority"], changed["order"]["max_pages"]) == (7, 20)
+    assert (changed["order"]["max_depth"], changed["order"]["delay"]) == (None, 0.5)
+    told = jobs.ok("set", job, "--max-pages", "30")
+    assert told == f"{job}: pending\npriority 7, recursive, scope host, max pages 30\n"
     jobs.ok("cancel", job)
     assert jobs("set", job, "--priority", "1").returncode == ExitCode.REFUSED
 

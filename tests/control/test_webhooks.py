@@ -97,7 +97,7 @@ async def test_the_end_of_a_job_is_told_with_a_signature_that_its_secret_verifie
     assert hmac.compare_digest(digest, expected)
     assert abs(int(timestamp) - time.time()) < LONG_S
     assert request.headers["Content-Type"] == "application/json"
-    assert (request.json["job_id"], request.json["status"]) == (job.id, JobStatus.CANCELLED)
+    assert (request.json["job"], request.json["status"]) == (job.id, JobStatus.CANCELLED)
     assert request.json["delivery"] == request.id
     assert SECRET.encode() not in request.body
 
