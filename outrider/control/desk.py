@@ -23,7 +23,7 @@ from outrider.model.errors import JobConflict, UnknownCrawl
 from outrider.model.job import Job, JobFilter, JobPage, JobRequest, JobSort, JobTransition, PendingWork, UnknownJob
 from outrider.model.machines import DesiredState, JobStatus
 from outrider.model.order import JobOrder, OrderLimits
-from outrider.model.task import Counts, Kind
+from outrider.model.task import NEVER, Counts, Kind
 from outrider.store.opening import Stores
 
 SETTLING_S: Final = 0.02
@@ -241,7 +241,7 @@ class LocalDesk:
         job = await self._found(job_id)
         pages = SettledPages(self._urls, job.crawl)
         try:
-            pages.created_at = (await self._urls.get_crawl(job.crawl)).created_at
+            pages.created_at = await self._began_at(job)
         except UnknownCrawl:
             return
         last_id = (await self._urls.artifact_horizon()).last_id
@@ -257,6 +257,14 @@ class LocalDesk:
                 return
             else:
                 await asyncio.sleep(SETTLING_S)
+
+    async def _began_at(self, job: Job) -> int:
+        """Tell from when on pages count: for a job that began afresh, those of its own run alone."""
+        created_at = (await self._urls.get_crawl(job.crawl)).created_at
+        if job.begins_afresh:
+            return NEVER
+        run = await self._control.get_run(job.run_id) if job.payload.get("fresh") and job.run_id else None
+        return created_at if run is None else max(created_at, int(run.started_at.timestamp() * 1000))
 
     async def pause(self, job_id: str) -> Job:
         """Ask a job to pause."""

@@ -23,8 +23,10 @@ LOOK_EVERY_S: Final = 2.0
 MOST_JOBS_LOOKED_AT: Final = 100
 WORTH_SHARING: Final = 20
 """A crawl with fewer tasks before it is not worth a helper."""
-READY_FOR_MS: Final = 200
-"""Where something has been ready for so long, its own workers have their hands full."""
+LOOKS: Final = 3
+LOOK_AGAIN_S: Final = 0.05
+"""Where something is ready at each of several looks, a crawl's own workers have their hands full: when sites are waited
+for, what becomes ready is leased within milliseconds."""
 
 
 class _Helper:
@@ -95,15 +97,24 @@ class Joining:
                 runner.kill()
 
     async def _most_to_do(self) -> str | None:
-        stores, most, chosen = self._hands.stores, WORTH_SHARING - 1, None
+        """Name the crawl with most to do of those whose own workers cannot keep up."""
         which = JobFilter(status=JobStatus.PROCESSING)
-        for job in (await stores.control.list_jobs(which, limit=MOST_JOBS_LOOKED_AT)).jobs:
-            with suppress(UnknownCrawl):  # its supervisor is still preparing it
-                outlook = await stores.urls.outlook(job.crawl)
-                ready = outlook.next_ready_at is not None and outlook.next_ready_at <= time.time() * 1000 - READY_FOR_MS
-                if ready and outlook.counts.pending > most:
-                    most, chosen = outlook.counts.pending, job.crawl
-        return chosen
+        jobs = (await self._hands.stores.control.list_jobs(which, limit=MOST_JOBS_LOOKED_AT)).jobs
+        ready = {job.crawl: 0 for job in jobs}
+        for look in range(LOOKS):
+            if look and ready:
+                await asyncio.sleep(LOOK_AGAIN_S)
+            ready = {crawl: pending for crawl in ready if (pending := await self._ready(crawl)) >= WORTH_SHARING}
+        return max(ready, key=ready.__getitem__) if ready else None
+
+    async def _ready(self, crawl: str) -> int:
+        """Tell how much a crawl has before it, 0 where nothing of it is ready at this moment."""
+        try:
+            outlook = await self._hands.stores.urls.outlook(crawl)
+        except UnknownCrawl:  # its supervisor is still preparing it
+            return 0
+        is_ready = outlook.next_ready_at is not None and outlook.next_ready_at <= time.time() * 1000
+        return outlook.counts.pending if is_ready else 0
 
     async def _help(self, helper: _Helper) -> None:
         hands = self._hands

@@ -118,6 +118,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     """When its status, what the user asks for, its priority or its limits changed last; a beat is no change."""
 
+    def __repr__(self) -> str:
+        """Say which job it is, and not what its webhook is signed with: that must get into no log."""
+        return f"Job(id={self.id!r}, crawl={self.crawl!r}, status={self.status.value!r}, epoch={self.epoch})"
+
     @property
     def retries_left(self) -> bool:
         """Whether one more run may follow."""

@@ -2,52 +2,39 @@
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from outrider.model.errors import InvalidInput, InvalidTransition, JobConflict
 from outrider.model.identifiers import new_uuid7
-from outrider.model.job import STALE_AFTER_MS, TERMINAL, Job, JobEnding, JobFilter, JobRequest, UnknownJob
+from outrider.model.job import STALE_AFTER_MS, TERMINAL, Job, JobEnding, JobFilter, UnknownJob
 from outrider.model.lease import LeaseRequest, NoWork
 from outrider.model.machines import JOB, DesiredState, JobStatus
 from outrider.model.task import CrawlLimits, CrawlState, Discovered
 from outrider.store.opening import Stores, open_store
 from outrider.store.protocols import ControlStore
 from tests.conformance.backends import Place
-from tests.conformance.controlling import NOW, at, check_plan, execute, plan_of
+from tests.conformance.controlling import NOW, at, execute
+from tests.conformance.jobbing import (
+    CANCEL,
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    PAUSE,
+    PAUSED,
+    PENDING,
+    PROCESSING,
+    RUN,
+    STALE,
+    claimed,
+    finish,
+    read,
+    steps,
+    submit,
+)
 from tests.processes import run_together
 
-PENDING, PROCESSING, COMPLETED, FAILED, CANCELLED, PAUSED = JobStatus
-RUN, PAUSE, CANCEL = DesiredState
 PROCESSES = 8
-STALE = NOW + STALE_AFTER_MS + 1
-
-
-async def submit(control: ControlStore, now: int | None = NOW, **request: Any) -> Job:
-    return await control.submit_job(JobRequest(**{"payload": {"url": "https://a.org/"}, **request}), now=now)
-
-
-async def claimed(control: ControlStore, worker: str = "w", now: int = NOW, **request: Any) -> Job:
-    await submit(control, **request)
-    job = await control.claim_job(worker, now=now)
-    assert job is not None
-    return job
-
-
-async def read(control: ControlStore, job: Job) -> Job:
-    found = await control.get_job(job.id)
-    assert found is not None
-    return found
-
-
-async def steps(control: ControlStore, job: Job) -> list[tuple[str | None, str, int, str]]:
-    history = await control.job_history(job.id)
-    return [(each.from_status, each.to_status, each.epoch, each.actor) for each in history]
-
-
-async def finish(control: ControlStore, job: Job, outcome: JobStatus, now: int = NOW, **ending: Any) -> Job:
-    return await control.finish_job(job.id, job.epoch, JobEnding(outcome=outcome, **ending), now=now)
 
 
 # ------------------------------------------------------------------- submitting
@@ -539,29 +526,3 @@ def test_a_late_end_and_the_watchdog_cannot_both_have_a_job(place: Place) -> Non
             ("refused", "recovered", PENDING),
         }
         asyncio.run(execute(place, "DELETE FROM job_history", "DELETE FROM crawl_jobs"))
-
-
-# ------------------------------------------------------------------------ plans
-
-
-async def test_a_claim_among_many_jobs_looks_at_one(stores: Stores, place: Place) -> None:
-    """10,000 queued jobs, as many that run, and as many that are done."""
-    for status in ("pending", "processing", "completed"):
-        await execute(place, many_jobs(place, status))
-    await execute(place, "ANALYZE crawl_jobs")
-    check_plan(await plan_of("claim_job", ("w", NOW), place), "crawl_jobs_claimable")
-    check_plan(await plan_of("lock_stale_jobs", (NOW - STALE_AFTER_MS, 100), place), "crawl_jobs_beat")
-    job = await stores.control.claim_job("w", now=NOW)
-    assert job is not None
-    assert job.priority == 99
-
-
-def many_jobs(place: Place, status: str) -> str:
-    columns = "id, crawl, payload, priority, status, created_at, available_at, last_heartbeat"
-    values = f"'{status}' || n, '{{}}', n % 100, '{status}'" + ", '2026-01-02T03:04:05.678Z'" * 3
-    if place.dsn.startswith("sqlite"):
-        return f"""
-            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
-            INSERT INTO crawl_jobs ({columns}) SELECT lower(hex(randomblob(16))), {values} FROM numbers"""
-    return f"""
-        INSERT INTO crawl_jobs ({columns}) SELECT gen_random_uuid(), {values} FROM generate_series(1, 10000) n"""

@@ -137,7 +137,7 @@ async def job_results(call: Call) -> Response:
     query = call.query(ResultQuery)
     pages = _desk(call).pages(_job(call), after_id=query.after)
     # The first are read before the answer begins, which can then still be that there is no such job.
-    first = await anext(pages, ())
+    first = await anext(pages, None) or ()
     return StreamingResponse(_lines(first, pages, query.limit), media_type=JSON_LINES)
 
 

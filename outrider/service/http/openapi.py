@@ -117,9 +117,19 @@ def _query(kind: type[msgspec.Struct] | None) -> list[Json]:
     schema = components[kind.__name__]
     required = schema.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _without_null(properties)}
-        for name, properties in schema["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": _without_null(_whole(value, components))}
+        for name, value in schema["properties"].items()
     ]
+
+
+def _whole(schema: Json, components: Mapping[str, Json]) -> Json:
+    """Put what a parameter refers to in its place: records of queries are not among the described ones."""
+    if "anyOf" in schema:
+        return schema | {"anyOf": [_whole(choice, components) for choice in schema["anyOf"]]}
+    if "$ref" not in schema:
+        return schema
+    referred = components[schema["$ref"].rpartition("/")[2]]
+    return {**referred, **{name: value for name, value in schema.items() if name != "$ref"}}
 
 
 def _without_null(schema: Json) -> Json:

@@ -74,7 +74,7 @@ def place_of(cursor: str | None, sort: JobSort) -> Place:
     if cursor is None:
         return STARTS[sort]
     found = CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
-    if found is None or found["sort"] != sort:
+    if found is None or found["sort"] != sort or not -(2**31) <= int(found["rank"]) < END_OF_TIME_MS:
         raise InvalidInput(f"this is no cursor of jobs sorted by {sort}: {shown(cursor)}")
     return int(found["rank"]), found["id"]
 

@@ -80,13 +80,17 @@ JOB_ORDERS = {
 
 
 def listing(order: tuple[str, str]) -> str:
-    """Write the statement that lists jobs in an order, which is that of an index."""
+    """Write the statement that lists jobs in an order, which is that of an index.
+
+    `coalesce` hides from the planner that it compares: else it would expect next to nothing to fit, and
+    collect and sort all jobs instead of reading the first ones.
+    """
     after, sorting = order
     return f"""
         SELECT {JOB} FROM crawl_jobs
-         WHERE {after} AND ($3::job_status IS NULL OR status = $3) AND ($4::text IS NULL OR crawl = $4)
-           AND ($5::text IS NULL OR user_id = $5) AND ($6::text IS NULL OR source_id = $6)
-           AND ($7::text IS NULL OR labels ->> $7 = $8)
+         WHERE {after} AND coalesce(status = $3::job_status, $3 IS NULL) AND coalesce(crawl = $4, $4 IS NULL)
+           AND coalesce(user_id = $5, $5 IS NULL) AND coalesce(source_id = $6, $6 IS NULL)
+           AND coalesce(labels ->> $7 = $8, $7 IS NULL)
          ORDER BY {sorting} LIMIT $9"""
 
 
