@@ -39,10 +39,7 @@ async def supervising(
             plan=plan,
             memory_limit=memory_limit,
         )
-        supervisor = Supervisor(service.backend.stores, settings, options)
-        show = service.backend.metrics.show_counts
-        show("outrider_jobs_recovered", "Stale jobs, by new status.", "status", supervisor.watchdog.found.items)
-        show("outrider_jobs_left", "Jobs that runners left, by how.", "how", supervisor.left.items)
+        supervisor = Supervisor(service.backend.stores, settings, options, service.backend.metrics)
         await stack.enter_async_context(_beside(supervisor.run))
         yield
 

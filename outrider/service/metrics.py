@@ -5,7 +5,7 @@ No label grows with URLs, domains, crawls or keys.
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import (
@@ -16,9 +16,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
+from outrider.model.job import Job
 from outrider.model.lease import LeaseGrant, ReportAnswer
 from outrider.model.machines import JobStatus
 from outrider.model.quota import Quota
@@ -30,20 +29,6 @@ MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 FRESH_S: Final = 5.0
 """How long the counts of all crawls are good for; they are read for no one but a scraper."""
-
-
-class _Counts(Collector):
-    """Counters that are kept elsewhere and read when somebody looks."""
-
-    def __init__(self, name: str, told: str, label: str, counts: Callable[[], Iterable[tuple[str, int]]]) -> None:
-        self._name, self._told, self._label, self._counts = name, told, label, counts
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """Read them."""
-        family = CounterMetricFamily(self._name, self._told, labels=[self._label])
-        for value, number in self._counts():
-            family.add_metric([value], number)
-        yield family
 
 
 class Metrics:
@@ -80,6 +65,18 @@ class Metrics:
         )
         self._submitted = Counter("outrider_jobs_submitted", "Jobs submitted.", registry=registry)
         self._over_quota = Counter("outrider_jobs_over_quota", "Jobs refused, by quota.", ["quota"], registry=registry)
+        self._recovered = Counter(
+            "outrider_jobs_recovered",
+            "Jobs taken from silent runners, by new status.",
+            ["status"],
+            registry=registry,
+        )
+        self._left = Counter(
+            "outrider_jobs_left", "Jobs that this process has run, by how it left them.", ["status"], registry=registry
+        )
+        self._runner_failures = Counter(
+            "outrider_runner_failures", "Runners that were no good, by kind of error.", ["kind"], registry=registry
+        )
         self._read_at = -FRESH_S
 
     def added(self, results: Sequence[AddResult]) -> None:
@@ -109,9 +106,18 @@ class Metrics:
         """Count a job that a quota forbids."""
         self._over_quota.labels(quota).inc()
 
-    def show_counts(self, name: str, told: str, label: str, counts: Callable[[], Iterable[tuple[str, int]]]) -> None:
-        """Show what another part of this process counts; its labels must not grow."""
-        self._registry.register(_Counts(name, told, label, counts))
+    def recovered(self, jobs: Sequence[Job]) -> None:
+        """Count what a watchdog of this process has recovered."""
+        for status, number in Tally(job.status for job in jobs).items():
+            self._recovered.labels(status).inc(number)
+
+    def left(self, status: str) -> None:
+        """Count a job that a supervisor of this process has out of hand."""
+        self._left.labels(status).inc()
+
+    def runner_failed(self, kind: str) -> None:
+        """Count a runner that was no good."""
+        self._runner_failures.labels(kind).inc()
 
     async def exposition(self, stores: Stores) -> bytes:
         """Write all of it down for a scraper."""
