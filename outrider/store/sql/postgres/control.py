@@ -210,13 +210,14 @@ CATALOGUE: Catalogue = {
     "job": Sql(f"SELECT {JOB} FROM crawl_jobs WHERE id = $1"),
     "lock_job": Sql(f"SELECT {JOB} FROM crawl_jobs WHERE id = $1 FOR NO KEY UPDATE"),
     **{f"list_jobs_{sort}": Sql(listing(order)) for sort, order in JOB_ORDERS.items()},
+    # coalesce hides what is compared: without statistics the planner would expect one job to fit, and sort all.
     "claim_job": Sql(f"""
         UPDATE crawl_jobs
            SET status = 'processing', worker_id = $1, started_at = coalesce(started_at, {moment(2)}),
                last_heartbeat = {moment(2)}, epoch = epoch + 1, updated_at = {moment(2)}
          WHERE id = (
             SELECT id FROM crawl_jobs
-             WHERE status = 'pending' AND desired_state = 'run' AND available_at <= {moment(2)}
+             WHERE status = 'pending' AND coalesce(desired_state = 'run' AND available_at <= {moment(2)}, false)
              ORDER BY priority DESC, created_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
         RETURNING {JOB}"""),
     "beat_job": Sql(f"""

@@ -149,7 +149,7 @@ CATALOGUE: Catalogue = {
            SET status = 'processing', worker_id = ?1, started_at = coalesce(started_at, {moment(2)}),
                last_heartbeat = {moment(2)}, epoch = epoch + 1, updated_at = {moment(2)}
          WHERE id = (
-            SELECT id FROM crawl_jobs
+            SELECT id FROM crawl_jobs INDEXED BY crawl_jobs_claimable
              WHERE status = 'pending' AND desired_state = 'run' AND available_at <= {moment(2)}
              ORDER BY priority DESC, created_at, id LIMIT 1)
         RETURNING {JOB}"""),
