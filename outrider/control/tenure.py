@@ -260,7 +260,7 @@ class Tenure:
         try:
             left = await _until_the_store_answers(lambda: control.finish_job(job.id, job.epoch, ending))
         except JobConflict as error:
-            logger.warning("job %s was ended by somebody else: %s", job.id, error, extra={"action": "job_lost"})
+            logger.warning("job %s is no longer ours: %s", job.id, error, extra={"action": "job_lost"})
             return None
         logger.info(
             "job %s is %s: %s", job.id, left.status, ending.error_message or ending.reason or ending.outcome,
