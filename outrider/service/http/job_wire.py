@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -12,7 +12,7 @@ from outrider.model.machines import DesiredState, JobStatus
 from outrider.model.order import JobOrder, OrderLimits
 from outrider.service.http.wire import Name
 
-MAX_PAGE: int = 1_000
+MAX_PAGE: Final = 1_000
 
 
 class JobBody(JobOrder, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
