@@ -43,8 +43,8 @@ from tests.recount import check_counts
 
 Answer = TypeVar("Answer")
 
-EXAMPLES: Final = 25
-OPERATIONS: Final = 40
+EXAMPLES: Final = 12
+OPERATIONS: Final = 30
 CRAWLS: Final = ("one", "two")
 PATIENT: Final = Settings(max_lease_expiries=1_000_000, max_deferrals=1_000_000)
 """No task fails because of what happens to its leases."""
@@ -76,6 +76,10 @@ class Jobs(RuleBasedStateMachine):
         self.leases: list[tuple[str, Lease]] = []
         """What was leased, and for whom."""
         self.run(self._prepare())
+        for crawl in CRAWLS:
+            self.submit(crawl, retries=1, priority=0)
+            self.claim("a")
+            self.lease(0, slots=2, joined=False)
 
     async def _prepare(self) -> None:
         await self.backend.wipe(self.dsn)
@@ -250,6 +254,12 @@ class Jobs(RuleBasedStateMachine):
                 assert after.epoch == before.epoch + (after.to_status is JobStatus.PROCESSING)
                 assert before.to_status not in TERMINAL or after.to_status is JobStatus.PENDING
                 assert after.actor != WATCHDOG or before.to_status is JobStatus.PROCESSING
+
+    @invariant()
+    def no_lease_outlives_the_epoch_that_it_was_for(self) -> None:
+        live = {runner_name(job.id, job.epoch) for job in self.all_jobs() if job.status is JobStatus.PROCESSING}
+        holders = self.run(self.backend.query(self.dsn, "SELECT worker FROM leases"))
+        assert {str(worker) for (worker,) in holders} <= live | {"joined"}
 
     @invariant()
     def every_end_is_told_once(self) -> None:
