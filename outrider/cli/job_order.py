@@ -60,6 +60,15 @@ def _seeds(plan: "CrawlPlan") -> tuple[str, ...]:
     return found
 
 
+def check_public(seeds: Sequence[str]) -> None:
+    """Refuse seeds with private addresses, and say what lets them in."""
+    from outrider.crawler.private_hosts import private_because
+
+    for seed in seeds:
+        if private := private_because(seed):
+            raise InvalidInput(f"{seed}: {private}; --allow-private takes it, here and for `outrider supervise`")
+
+
 def labels_of(texts: Sequence[str]) -> dict[str, str]:
     """Read labels written as NAME=VALUE.
 

@@ -159,12 +159,14 @@ def submit(
     outrider.toml.
     """
     flags = {name: value for name, value in locals().items() if name not in NOT_OF_THE_PLAN}
-    from outrider.cli.job_order import labels_of, order_of
+    from outrider.cli.job_order import check_public, labels_of, order_of
     from outrider.cli.opened import run
 
     if allow_private and frontier is not None:
         raise InvalidInput("--allow-private is for a store; a service decides that itself, by its own --allow-private")
     ordered = order_of(flags, strategy, config)
+    if frontier is None and not ordered.allow_private:
+        check_public(ordered.order.seeds)
     labels = labels_of(label or ())
     place = Place(data, store, frontier, key, tls_ca, config)
 

@@ -3,6 +3,7 @@
 A terminal shows one picture that changes, above it a line for each step; elsewhere there are lines alone.
 """
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.display import printable, span
+from outrider.cli.display import WORTH_TELLING_S, printable, span
 from outrider.cli.exits import ExitCode
 from outrider.cli.job_tables import progress_line, step_line
 from outrider.control.desk import JobDesk
@@ -44,7 +45,15 @@ class Watch(Protocol):
 
 
 async def watch(desk: JobDesk, job_id: str, *, as_json: bool = False) -> ExitCode:
-    """Follow a job until it has ended; tell how."""
+    """Follow a job until it has ended; tell how. Who interrupts this is told that the job goes on."""
+    try:
+        return await _follow(desk, job_id, as_json=as_json)
+    except asyncio.CancelledError:
+        typer.echo(f"outrider: job {job_id} goes on; only the watching ends", err=True)
+        raise
+
+
+async def _follow(desk: JobDesk, job_id: str, *, as_json: bool) -> ExitCode:
     if as_json:
         async for event in desk.events(job_id):
             typer.echo(msgspec.json.encode(event))
@@ -171,8 +180,8 @@ def picture(progress: JobProgress, now: float) -> RenderableType:
     details.add_column(overflow="fold")
     if progress.domains:
         details.add_row("now at", Text(printable(", ".join(progress.domains[:MOST_DOMAINS]))))
-    if progress.waiting_until is not None:
-        left = max(progress.waiting_until.timestamp() - now, 0)
+    left = 0 if progress.waiting_until is None else progress.waiting_until.timestamp() - now
+    if left >= WORTH_TELLING_S:
         details.add_row("waiting", Text(f"next page in {span(left)}", style="yellow"))
     if progress.last_error:
         details.add_row("last error", Text(printable(progress.last_error), style="red"))

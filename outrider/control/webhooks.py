@@ -41,6 +41,9 @@ STORE_TROUBLE_S: Final = 5.0
 FAREWELL_S: Final = 2.0
 """How long an orderly stop waits for receivers; what is not answered by then is delivered again."""
 ERROR_CHARACTERS: Final = 300
+PRUNE_EVERY_S: Final = 3600.0
+KEPT_MS: Final = 7 * 24 * 3600 * 1000
+"""How long a message that was delivered can still be looked up."""
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +109,7 @@ class WebhookDeliverer:
         self._options = options or WebhookOptions()
         self._under_way: set[asyncio.Task[None]] = set()
         self._silent: dict[tuple[str | None, int | None], tuple[float, str]] = {}
+        self._prune_at = 0.0
         self._resolver: AbstractResolver | None = None
         self._session: aiohttp.ClientSession | None = None
         self.delivered = 0
@@ -161,6 +165,7 @@ class WebhookDeliverer:
         if not free:
             return 0.0
         try:
+            await self._forget_old_messages()
             if not any(backlog.topic == WEBHOOK_TOPIC for backlog in await self._control.outbox_backlog()):
                 return self._options.look_every_s
             taken = await self._control.take_messages(WEBHOOK_TOPIC, free, hold_ms=round(1000 * self._options.hold_s))
@@ -172,6 +177,11 @@ class WebhookDeliverer:
             logger.warning("cannot look for webhooks: %s", error, extra={"action": "webhook_store_trouble"})
             return STORE_TROUBLE_S
         return 0.0 if len(taken) == free else self._options.look_every_s
+
+    async def _forget_old_messages(self) -> None:
+        if time.monotonic() >= self._prune_at:
+            await self._control.prune_outbox(before=int(time.time() * 1000) - KEPT_MS)
+            self._prune_at = time.monotonic() + PRUNE_EVERY_S
 
     async def _put_back_followers(self, taken: list[StoredMessage]) -> list[StoredMessage]:
         """Keep the first message of each job. The others are due at once, and not taken before the first is done."""

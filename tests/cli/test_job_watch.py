@@ -80,6 +80,10 @@ def test_the_rate_is_that_of_the_last_seconds_as_they_were_seen() -> None:
     assert pace.observe(progress(done=200, rate=0.5), 200.0).rate == 0.5
 
 
+def test_the_ordinary_pause_between_two_requests_is_no_waiting() -> None:
+    assert "waiting" not in drawn(progress(waiting_until=datetime.fromtimestamp(AT.timestamp() + 0.5, UTC)))
+
+
 def test_a_job_that_does_not_run_has_no_rate() -> None:
     assert "pages/s" in progress_line(progress())
     assert "pages/s" not in progress_line(progress(status=JobStatus.PAUSED))

@@ -12,7 +12,10 @@ JOBS = HOW_TO / "jobs.md"
 
 @needs_programs
 def test_all_that_the_page_on_jobs_tells_runs(tmp_path: Path) -> None:
-    output = run_document(JOBS, tmp_path)
+    """With a site that is nowhere, for jobs that are submitted here are run."""
+    page = tmp_path / "jobs.md"
+    page.write_text(JOBS.read_text().replace("https://example.org", "https://site.invalid"))
+    output = run_document(page, tmp_path)
     assert "paused" in output
     assert '"max_pages":100' in output
     assert "event: state" in output

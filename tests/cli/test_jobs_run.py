@@ -1,7 +1,10 @@
 """Jobs from their submission to the webhook that tells of their end, every part a process of its own."""
 
+import asyncio
 import hashlib
 import hmac
+import signal
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -55,3 +58,21 @@ async def test_a_job_is_submitted_watched_run_and_told_of(
     assert SECRET not in supervisor.said
     pages = sum(number for path, number in visits.paths.items() if path in set(site.site.page_paths()))
     assert pages == (PAGES if limit is None else limit)
+
+
+async def test_ctrl_c_ends_the_watching_and_not_the_job(tmp_path: Path) -> None:
+    async with command(tmp_path, "jobs", "submit", "https://example.org") as submitting:
+        assert await submitting.ends() == ExitCode.OK
+    job = submitting.said.rsplit("jobs watch ", 1)[1].strip()
+    watching = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "outrider.cli.main", "jobs", "watch", job,
+        cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert watching.stdout is not None
+    assert b"submitted" in await asyncio.wait_for(watching.stdout.readline(), 30)
+    watching.send_signal(signal.SIGINT)
+    _, said = await asyncio.wait_for(watching.communicate(), 30)
+    assert watching.returncode == ExitCode.INTERRUPTED
+    assert f"job {job} goes on" in said.decode()
+    async with command(tmp_path, "jobs", "cancel", job) as cancelling:
+        assert await cancelling.ends() == ExitCode.OK, "it had not ended"

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -19,6 +18,7 @@ from outrider.model.machines import DesiredState, JobStatus
 from outrider.store.opening import open_store
 from outrider.store.protocols import ControlStore
 from tests.cli.commands import free_port
+from tests.conformance.backends import Place
 from tests.control.receiving import LONG_S, never, receiver
 from tests.processes import start
 
@@ -26,16 +26,10 @@ SECRET = "between us"
 QUICK = WebhookOptions(allow_private=True, first_wait_s=0.01, look_every_s=0.01)
 
 
-@pytest.fixture
-def dsn(tmp_path: Path) -> str:
-    """The store of this test."""
-    return f"sqlite:///{tmp_path}/outrider.sqlite"
-
-
 @pytest_asyncio.fixture
-async def control(dsn: str) -> AsyncIterator[ControlStore]:
-    """Its control plane, open and empty."""
-    async with await open_store(dsn) as stores:
+async def control(place: Place) -> AsyncIterator[ControlStore]:
+    """The control plane of a store of each backend, open and empty."""
+    async with await open_store(place.dsn) as stores:
         yield stores.control
 
 
@@ -240,11 +234,11 @@ KILLED = WebhookOptions(allow_private=True, hold_s=1.0, look_every_s=0.01)
 
 
 async def test_a_deliverer_killed_after_the_sending_is_followed_by_one_that_sends_the_same_again(
-    dsn: str, control: ControlStore
+    place: Place, control: ControlStore
 ) -> None:
     async with receiver() as receiving:
         receiving.answers = [never]
-        child = await asyncio.to_thread(start, deliver_until_killed, dsn)
+        child = await asyncio.to_thread(start, deliver_until_killed, place.dsn)
         try:
             assert await asyncio.to_thread(child.receive) == "ready"
             await submit_and_cancel(control, receiving.url)
@@ -258,10 +252,25 @@ async def test_a_deliverer_killed_after_the_sending_is_followed_by_one_that_send
     assert (first.id, first.body) == (second.id, second.body)
 
 
-async def test_two_deliverers_share_the_work_and_deliver_once(dsn: str, control: ControlStore) -> None:
-    async with receiver() as receiving, await open_store(dsn) as others:
+async def test_two_deliverers_share_the_work_and_deliver_once(place: Place, control: ControlStore) -> None:
+    async with receiver() as receiving, await open_store(place.dsn) as others:
         for _ in range(40):
             await submit_and_cancel(control, receiving.url)
         async with delivering(control), delivering(others.control):
             await until(lambda: nothing_waits(control))
         assert len(receiving.requests) == len({request.id for request in receiving.requests}) == 40
+
+
+async def test_what_was_delivered_long_ago_is_forgotten_and_what_was_not_is_kept(control: ControlStore) -> None:
+    long_ago = int(time.time() * 1000) - 8 * 24 * 3600 * 1000
+    job = await submit(control, None)
+    messages = [OutboxMessage(topic="others", ordering_key=job.id, payload={"n": n}) for n in range(3)]
+    old, recent, _ = await control.append_messages(messages, now=long_ago)
+    await control.mark_delivered([old], now=long_ago)
+    await control.mark_delivered([recent])
+    async with delivering(control):
+        await tell(control, job, 1)
+        await until(lambda: nothing_waits(control))
+    far_away = int(time.time() * 1000) + 10**9
+    assert await control.prune_outbox(before=far_away) == 2, "the recent one, and the one that was given up just now"
+    assert await backlog(control) == {"others": 1, UNDELIVERED: 1}

@@ -68,8 +68,10 @@ async def test_a_second_key_of_the_same_owner_sees_the_same_jobs(served: Served)
     control = stores_of(served).control
     texts = [(await create_key(control, name, Role.CRAWL, owner="ada")).text for name in ("one", "two")]
     one, two = ({"authorization": f"Bearer {text}"} for text in texts)
-    job_id = await submitted(served, one)
+    same = {"idempotency-key": "k"}
+    job_id = await submitted(served, one | same)
     assert (await served.ask("GET", f"/v1/jobs/{job_id}", headers=two)).status == 200
+    assert await submitted(served, two | same) == job_id
 
 
 async def test_a_key_to_read_may_not_submit_or_touch(served: Served) -> None:
@@ -156,3 +158,20 @@ async def test_quotas_are_each_keys_own(served: Served) -> None:
     for name in ("one", "two"):
         made = await create_key(control, name, Role.CRAWL, owner="ada", quota=quota)
         assert (await submit(served, {"authorization": f"Bearer {made.text}"}, seeds=[SEED])).status == 202
+
+
+async def test_only_an_operator_begins_a_crawl_of_others_anew(served: Served) -> None:
+    ada, bob, root = [
+        await bearer(served, name, role)
+        for name, role in (("ada", Role.CRAWL), ("bob", Role.CRAWL), ("root", Role.ADMIN))
+    ]
+    await served.ask("PUT", "/v1/crawls/made-by-hand", {}, headers=ada)
+    job_id = await submitted(served, ada, crawl="news", fresh=True)
+    await served.ask("POST", f"/v1/jobs/{job_id}/cancel", headers=ada)
+    for crawl in ("news", "made-by-hand"):
+        answer = await submit(served, bob, crawl=crawl, fresh=True)
+        assert (answer.status, answer.json["at"]) == (422, "$.fresh")
+    assert (await submit(served, root, crawl="made-by-hand", fresh=True)).status == 202
+    again = await submitted(served, ada, crawl="news", fresh=True)
+    await served.ask("POST", f"/v1/jobs/{again}/cancel", headers=ada)
+    assert (await submit(served, bob, crawl="news")).status == 202, "to go on with it is no harm"
