@@ -1,17 +1,12 @@
 """What the API says of itself: whatever is sent, it answers as described, and never with a mistake of its own."""
 
-import asyncio
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import requests
 import schemathesis
-import uvloop
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case
@@ -24,10 +19,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from outrider.service.app import open_service
 from outrider.service.http.openapi import description
 from outrider.service.http.routes import ENDPOINTS
-from outrider.service.server import Server, ServerOptions
+from tests.service.serving import served_by_a_thread
 
 CRAWL = "news"
 LONGEST_WAIT_MS = 5
@@ -39,33 +33,10 @@ API = schemathesis.openapi.from_dict(description(ENDPOINTS))
 OPERATIONS = {f"{each.method} {each.path}": API[each.path][each.method] for each in ENDPOINTS}
 
 
-@contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """Serve a store from a thread of its own; give the address."""
-    ready, stop, loop, addresses = threading.Event(), asyncio.Event(), uvloop.new_event_loop(), []
-
-    async def serve() -> None:
-        async with (
-            open_service(f"sqlite:///{folder}/outrider.sqlite", rate=1e9) as service,
-            Server(service, ServerOptions(port=0)) as server,
-        ):
-            addresses.append(server.base_url)
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
-    thread.start()
-    assert ready.wait(20)
-    yield addresses[0]
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(20)
-    loop.close()
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running(tmp_path_factory.mktemp("described")) as base_url:
-        yield base_url
+    with served_by_a_thread(tmp_path_factory.mktemp("described")) as server:
+        yield server.base_url
 
 
 @pytest.fixture(scope="module")
