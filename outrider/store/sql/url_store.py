@@ -36,6 +36,7 @@ from outrider.model.task import (
     Outlook,
     Queue,
     QueueSettings,
+    Restored,
     Task,
     TaskFilter,
     TaskPage,
@@ -48,6 +49,7 @@ from outrider.store.sql.engine import Engine
 from outrider.store.sql.script import Script
 from outrider.store.sql.under_way import UnderWay
 from outrider.store.sql.urls import batch, browse, checks, crawls, gates, listing, overrides, settings, upkeep
+from outrider.store.sql.urls import restore as restoring
 from outrider.store.sql.urls.add import Batch, RulesChanged, add
 from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.known import TaskHeld, put_known, return_expired
@@ -373,6 +375,21 @@ class SqlUrlStore:
                 self._crawls.pop(crawl, None)
             except TaskHeld:
                 continue
+
+    async def restore(self, crawl: str, items: Sequence[Restored], *, now: int | None = None) -> list[AddResult]:
+        """Store tasks with their past where they are not there; one answer for each item, in order."""
+        check_batch(items, "URLs")
+        refusals = [restoring.refusal_of(item) for item in items]
+        readable = [item for item, refusal in zip(items, refusals, strict=True) if refusal is None]
+        while True:
+            stored = await self._admitting(crawl)
+            script = partial(restoring.restore, stored, await _admitted(readable, stored.crawl.rules), readable, now)
+            try:
+                given = iter(await self._counted(script))
+            except RulesChanged:
+                self._crawls.pop(crawl, None)
+                continue
+            return [next(given) if refusal is None else refusal for refusal in refusals]
 
     async def _admitting(self, crawl: str) -> StoredCrawl:
         """Find a crawl to admit a batch to, mostly without asking the database."""
