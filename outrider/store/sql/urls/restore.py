@@ -19,6 +19,8 @@ ENDED = (TaskState.COMPLETED, TaskState.FAILED)
 
 def refusal_of(item: Restored) -> AddResult | None:
     """Find what makes the past of a task unreadable; everything else is admitted as a discovery is."""
+    if not isinstance(item, Restored):
+        return AddResult(Added.REJECTED, Refusal.BAD_TEXT, f"item {shown(item)} is not allowed")
     if not isinstance(item.state, TaskState):
         return _refused("state", item.state)
     for name, value, most in (
