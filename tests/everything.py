@@ -125,6 +125,12 @@ async def _politely(urls: UrlStore, name: str) -> None:
     (waiting,) = await urls.waiting_queues(name, after=NOW + 2020)
     assert (waiting.domain, waiting.ready_at, waiting.pending) == (domain, NOW + 4000, 2)
     await urls.configure_gate(domain, GateSettings(band=9), now=NOW)
+    (robots,) = (await urls.lease(request(5), now=NOW + HOUR_MS + 10)).leases
+    away = Robots(text="# unreachable: dns", expires_in_ms=HOUR_MS, unreachable=True)
+    lost = Report(token=robots.token, outcome=Outcome.REFUSED, robots=away)
+    assert [answer.verdict for answer in await urls.report([lost], now=NOW + HOUR_MS + 20)] == [Verdict.FAILED]
+    assert (await urls.lease(request(6), now=NOW + HOUR_MS + 5000)).next_ready_at == NOW + 2 * HOUR_MS + 20
+    assert await urls.retry_failed(name, now=NOW + HOUR_MS + 5000) == 1
 
 
 async def _mixed(urls: UrlStore, name: str) -> None:

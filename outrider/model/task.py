@@ -226,6 +226,13 @@ class WaitingQueue(msgspec.Struct, frozen=True, kw_only=True):
     pending: int
     backoff_until: int
     blocked_until: int
+    robots_until: int
+    """When its robots.txt, which could not be fetched, is tried again; 0 where that is not so."""
+
+    @property
+    def waits_until(self) -> int:
+        """Until when it waits at least: its gate may be closed for longer than the queue knows."""
+        return max(self.ready_at, self.backoff_until, self.blocked_until, self.robots_until)
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):

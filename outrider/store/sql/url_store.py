@@ -209,7 +209,14 @@ class SqlUrlStore:
     async def retry_failed(self, crawl: str, which: TaskFilter = ANY_TASK, *, now: int | None = None) -> int:
         """Give FAILED tasks a fresh start."""
         checks.check_filter(which)
-        return await self._in_chunks(lambda slot: upkeep.retry_failed(crawl, which, now, slot))
+        done = 0
+        while True:
+            number, robots = await self._counted(lambda slot: upkeep.retry_failed(crawl, which, now, slot))
+            if robots:
+                await self._engine.write(partial(upkeep.try_robots_again, robots, now))
+            done += number
+            if number < upkeep.CHUNK:
+                return done
 
     async def _counted(self, script: Callable[[int], Script[Answer]]) -> Answer:
         """Run a script with a slot for its counts that no other script of this process is using.

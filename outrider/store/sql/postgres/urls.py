@@ -7,6 +7,7 @@ statistics, go through the crawl and look for each task in the list, and not the
 """
 
 from outrider.model.batch import BATCH_WORKER
+from outrider.model.gate import UNREACHABLE_ROBOTS
 from outrider.model.task import NEVER
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
@@ -390,6 +391,20 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (domain) DO UPDATE
            SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
     "robots_text": Sql("SELECT version, text FROM robots WHERE domain = $1"),
+    "note_robots_trouble": Sql("""
+        WITH locked AS (
+            SELECT w.domain, w.reached FROM unnest($1::text[], $2::boolean[]) AS w (domain, reached)
+              JOIN domains d ON d.domain = w.domain ORDER BY w.domain FOR NO KEY UPDATE OF d)
+        UPDATE domains d
+           SET total_error_count = d.total_error_count + CASE WHEN w.reached THEN 0 ELSE 1 END,
+               consecutive_error_count = CASE WHEN w.reached THEN 0 ELSE d.consecutive_error_count + 1 END
+          FROM locked w
+         WHERE d.domain = w.domain AND (NOT w.reached OR d.consecutive_error_count > 0)"""),
+    "forget_robots_trouble": Sql(f"""
+        WITH locked AS (
+            SELECT domain FROM gates WHERE domain = ANY ($2::text[]) AND robots_version = '{UNREACHABLE_ROBOTS}'
+             ORDER BY domain FOR UPDATE)
+        UPDATE gates g SET robots_expires_at = least(robots_expires_at, $1) FROM locked w WHERE g.domain = w.domain"""),
     # ------------------------------------------------------ overrides, upkeep
     "configure_gate": Sql("""
         UPDATE gates SET delay_ms = $2, concurrency = $3, blocked_until = $4, band = $5 WHERE domain = $1"""),
@@ -515,7 +530,8 @@ CATALOGUE: Catalogue = {
     "waiting_queues": Sql(f"""
         SELECT q.key, q.domain, q.ready_at,
                (SELECT coalesce(sum(n.pending), 0)::bigint FROM counts n WHERE n.crawl_id = $1 AND n.key = q.key),
-               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0)
+               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0),
+               CASE WHEN g.robots_version = '{UNREACHABLE_ROBOTS}' THEN g.robots_expires_at ELSE 0 END
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT key, domain, ready_at FROM queues
