@@ -146,6 +146,10 @@ class UrlStore(Protocol):
         """Tell who holds the lease of a task, if anybody does."""
         ...
 
+    def version(self) -> int | None:
+        """Tell a number that every change of the store changes; None where that costs as much as to look for one."""
+        ...
+
     async def outlook(self, crawl: str) -> Outlook:
         """Tell what a crawl has before it, all of one moment."""
         ...

@@ -140,6 +140,9 @@ class ExplainingEngine:
 
     read = write
 
+    def version(self) -> int | None:
+        return None
+
     def _explained(self, script: Script[Answer]) -> Script[Answer]:
         try:
             call = next(script)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -11,14 +12,22 @@ from outrider.frontier.local import POLL_S, LocalFrontier
 from outrider.frontier.protocol import Work
 from outrider.model.artifact import Fetch
 from outrider.model.identifiers import new_uuid7
-from outrider.model.lease import Lease, LeaseRequest, NoWork, Outcome, Report
+from outrider.model.lease import Lease, LeaseGrant, LeaseRequest, NoWork, Outcome, Report
 from outrider.model.task import CrawlLimits, CrawlState, Discovered
+from outrider.model.url import locate
 from outrider.store.opening import Stores, open_store
+from outrider.store.protocols import UrlStore
 
 AT_ONCE_S = 0.08
 """Below the time between two polls, and enough for a busy machine."""
 LONG_S = 10.0
 LIMITS = CrawlLimits(delay_ms=0, concurrency=1, robots=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def public_suffixes() -> None:
+    """Have the first name of a process looked up before anything is timed: it takes 40 ms."""
+    locate("https://a.example/")
 
 
 @pytest.fixture
@@ -108,6 +117,41 @@ async def test_what_another_process_adds_is_found_at_the_next_poll(tmp_path: Pat
         await others.urls.add("c", [Discovered(url="https://a.example/")])
         _, at = await waiting
     assert at - began < POLL_S + AT_ONCE_S
+
+
+class Counting:
+    """A store that counts how often it is asked for work."""
+
+    def __init__(self, urls: UrlStore) -> None:
+        self._urls = urls
+        self.looks = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._urls, name)
+
+    async def lease(self, request: LeaseRequest) -> LeaseGrant:
+        self.looks += 1
+        return await self._urls.lease(request)
+
+
+async def test_who_waits_while_nothing_changes_does_not_look_again_before_the_end(stores: Stores) -> None:
+    counting = Counting(stores.urls)
+    await LocalFrontier(cast(UrlStore, counting)).lease(request(), wait_s=6 * POLL_S)
+    assert counting.looks == 2
+
+
+async def test_a_version_changes_with_every_commit_of_anybody_and_not_by_looking(
+    tmp_path: Path, stores: Stores
+) -> None:
+    version = stores.urls.version()
+    await stores.urls.lease(request())
+    await stores.urls.reap()
+    assert stores.urls.version() == version is not None
+    await stores.urls.add("c", [Discovered(url="https://a.example/")])
+    ours = stores.urls.version()
+    async with await open_store(f"sqlite:///{tmp_path / 'store.sqlite'}") as others:
+        await others.urls.add("c", [Discovered(url="https://b.example/")])
+    assert len({version, ours, stores.urls.version()}) == 3
 
 
 async def test_who_has_waited_long_enough_is_told_that_there_is_nothing(frontier: LocalFrontier) -> None:

@@ -26,6 +26,10 @@ class Engine(Protocol):
         """Run a script that only reads."""
         ...
 
+    def version(self) -> int | None:
+        """Tell a number that every commit changes, whoever makes it; None where that costs as much as to look."""
+        ...
+
     async def close(self) -> None:
         """Finish what is under way and let go of the database."""
         ...

@@ -271,6 +271,10 @@ class SqlUrlStore:
             checks.check_key(key)
         return await self._engine.read(lambda: browse.find_holder(crawl, url, key))
 
+    def version(self) -> int | None:
+        """Tell a number that every change of the store changes; None where that costs as much as to look for one."""
+        return self._engine.version()
+
     async def outlook(self, crawl: str) -> Outlook:
         """Tell what a crawl has before it, all of one moment."""
         return await self._engine.read(lambda: browse.outlook(crawl))
