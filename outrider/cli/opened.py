@@ -35,8 +35,6 @@ Config = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 MOST_NAMED = 10
-KEPT_SEEDS = 100
-"""How many seeds a run remembers; with so many, there may have been more."""
 
 
 class Opened(NamedTuple):
@@ -200,6 +198,7 @@ def crawl_again(plan: "CrawlPlan", last: "Run | None") -> str:
 
     import msgspec
 
+    from outrider.control.evidence import KEPT_SEEDS
     from outrider.crawler.plan import CrawlPlan
 
     kept = {} if last is None else dict(last.settings)

@@ -21,7 +21,7 @@ from outrider.cli.opened import (
 )
 
 if TYPE_CHECKING:
-    from outrider.cli.tables import Fact
+    from outrider.control.story import Fact
     from outrider.crawler.plan import CrawlPlan
     from outrider.model.job import Run
     from outrider.model.task import WaitingQueue
@@ -214,7 +214,7 @@ async def _failures(opened: Opened) -> tuple[dict[str, int], bool]:
 def _places(plan: "CrawlPlan") -> dict[str, str]:
     from pathlib import Path
 
-    from outrider.cli.display import byte_count
+    from outrider.control.wording import byte_count
     from outrider.crawler.plan import LOG_FILE, WARC_FOLDER, store_dsn
     from outrider.store.dsn import parse_dsn
 
@@ -257,7 +257,7 @@ def _state(found: Status) -> str:
 
 
 def _activity(found: Status) -> str:
-    from outrider.cli.display import span
+    from outrider.control.wording import span
 
     if found.processes:
         plural = "es are" if found.processes > 1 else " is"
@@ -299,7 +299,7 @@ def _trimmed(reason: str) -> str:
 
 
 def _waiting_text(waiting: list[WaitingDomain]) -> str:
-    from outrider.cli.display import span
+    from outrider.control.wording import span
 
     lines = [
         f"{each.domain}: {_trimmed(each.reason)}, {span(each.in_s)} left, {each.pending:,} waiting"
@@ -325,7 +325,7 @@ def _limits(found: Status) -> str:
 def _run_text(each: RunStatus) -> str:
     from datetime import datetime
 
-    from outrider.cli.display import span
+    from outrider.control.wording import span
 
     started = datetime.fromisoformat(each.started_at)
     text = started.strftime("%Y-%m-%d %H:%M:%S UTC")

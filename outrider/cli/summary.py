@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.display import ProgressMode, byte_count, kinds, printable, span
+from outrider.cli.display import ProgressMode, kinds, printable
 from outrider.cli.exits import exit_code_of
 from outrider.cli.options import without_password
+from outrider.control.wording import byte_count, span
 from outrider.crawler.plan import DATABASE, WARC_FOLDER, CrawlPlan
 from outrider.crawler.progress import ROBOTS_UNREACHABLE, CrawlEnding, Snapshot
 

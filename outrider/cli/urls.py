@@ -138,7 +138,7 @@ def _row(task: "Task", now: int) -> tuple[str, ...]:
 
 
 def _why(task: "Task", now: int) -> str:
-    from outrider.cli.display import span
+    from outrider.control.wording import span
     from outrider.model.machines import TaskState
 
     waits = task.state is TaskState.PENDING and task.due_at > now

@@ -217,8 +217,12 @@ async def test_a_url_is_explained_from_all_that_is_known_of_it(served: Served) -
     assert [artifact["outcome"] for artifact in facts["artifacts"]] == ["failed"]
     assert facts["gate"]["domain"] == "a.example"
     assert lease["token"] not in json.dumps(facts)
+    assert (facts["verdict"], facts["detail"], facts["until"] > 0) == ("retry", "timeout", True)
+    assert facts["answer"].startswith("waiting: to be tried again after timeout, not before ")
+    told = {each["about"]: each["text"] for each in facts["story"]}
+    assert (told["answer"], told["crawl"].startswith("news, running, begun ")) == (facts["answer"], True)
     unknown = (await served.ask("GET", "/v1/crawls/news/urls/explain?url=http://b.example/")).json
-    assert (unknown["task"], unknown["artifacts"]) == (None, [])
+    assert (unknown["task"], unknown["artifacts"], unknown["verdict"]) == (None, [], "unknown")
     assert (await served.ask("GET", "/v1/crawls/news/urls/explain?url=mailto:x")).status == 422
 
 
