@@ -16,6 +16,7 @@ from outrider.frontier.protocol import Work
 from outrider.model.errors import StoreError
 from outrider.model.lease import LeaseGrant, LeaseRequest, NoWork, Renewal, Report, ReportAnswer, Token
 from outrider.model.task import AddResult, Discovered, Outlook
+from outrider.store.checks import check_batch
 from outrider.store.protocols import UrlStore
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,9 @@ LONGEST_S = 1.0
 """How often to look for work where nothing has changed, and at a crawl that is at its limit, paused or cancelled."""
 UPKEEP_S = 2.0
 """How often to look for expired leases and for processes that died."""
+ADDED_AT_ONCE = 256
+"""How many URLs are stored at once where leases have to wait for that. Of 5,000 URLs/s in batches of 5,000, one lease
+in a hundred waited 67 ms, and 20 ms in parts. The parts take a third longer: so only while somebody leases."""
 
 
 class LocalFrontier:
@@ -64,9 +68,12 @@ class LocalFrontier:
                 await self._upkeep
 
     async def add(self, crawl: str, items: Sequence[Discovered]) -> list[AddResult]:
-        """Store what is new."""
-        results = await self._urls.add(crawl, items)
-        self.tell()
+        """Store what is new; of a batch that is interrupted, whole parts may be stored."""
+        check_batch(items, "URLs")
+        results: list[AddResult] = []
+        for part in _parts(items) if self._urls.leases_wait else [items]:
+            results += await self._urls.add(crawl, part)
+            self.tell()
         return results
 
     async def lease(self, request: LeaseRequest, *, wait_s: float = 0.0) -> Work:
@@ -162,6 +169,13 @@ class LocalFrontier:
                 await self.tidy()
             except StoreError as error:
                 logger.warning("upkeep failed, will try again: %s", error)
+
+
+def _parts(items: Sequence[Discovered]) -> list[Sequence[Discovered]]:
+    """Cut a batch into parts of about the same length; an empty one is a part too."""
+    number = -(-len(items) // ADDED_AT_ONCE) or 1
+    size = -(-len(items) // number) or 1
+    return [items[start : start + size] for start in range(0, len(items) or 1, size)]
 
 
 def _pause_after(grant: LeaseGrant, longest_s: float) -> float:

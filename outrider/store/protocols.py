@@ -146,6 +146,11 @@ class UrlStore(Protocol):
         """Tell who holds the lease of a task, if anybody does."""
         ...
 
+    @property
+    def leases_wait(self) -> bool:
+        """Whether somebody leases who would have to wait for a large batch that is added meanwhile."""
+        ...
+
     def version(self) -> int | None:
         """Tell a number that every change of the store changes; None where that costs as much as to look for one."""
         ...

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count, islice
@@ -57,6 +58,8 @@ from outrider.store.sql.urls.report import reap, release, renew, report
 Answer = TypeVar("Answer")
 
 ADMITTED_AT_ONCE = 250
+LATELY_S = 2.0
+"""For how long after a lease another one is expected; who waits for work asks more often than that."""
 REAP_BATCH = 1_000
 PAGE = 100
 ANY_TASK = TaskFilter()
@@ -91,6 +94,8 @@ class SqlUrlStore:
         self._crawls: dict[str, StoredCrawl] = {}
         """Crawls by name, for admission; `add` checks that they are still the same."""
         self._under_way = UnderWay()
+        self._leased_at = -LATELY_S
+        """When somebody asked for work last, by the monotonic clock."""
 
     async def create_crawl(
         self,
@@ -153,6 +158,7 @@ class SqlUrlStore:
     async def lease(self, request: LeaseRequest, *, now: int | None = None) -> LeaseGrant:
         """Hand out ready tasks, as far as politeness and limits allow."""
         checked = checks.checked_request(request, self._settings)
+        self._leased_at = time.monotonic()
         return await self._counted(lambda slot: lease(checked, now, self._settings, slot))
 
     async def renew(
@@ -271,6 +277,12 @@ class SqlUrlStore:
             checks.check_key(key)
         return await self._engine.read(lambda: browse.find_holder(crawl, url, key))
 
+    @property
+    def leases_wait(self) -> bool:
+        """Whether somebody leases who would have to wait for a large batch that is added meanwhile."""
+        one_writer = self._engine.slots == 1
+        return one_writer and time.monotonic() - self._leased_at < LATELY_S
+
     def version(self) -> int | None:
         """Tell a number that every change of the store changes; None where that costs as much as to look for one."""
         return self._engine.version()
@@ -362,6 +374,7 @@ class SqlUrlStore:
     async def serve(self, request: ServeRequest, *, now: int | None = None) -> list[Served]:
         """Hand out a batch by URLFrontier's rules."""
         batch.check_request(request)
+        self._leased_at = time.monotonic()
         while True:
             try:
                 return await self._counted(lambda slot: batch.serve(request, now, slot))
