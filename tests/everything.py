@@ -5,7 +5,7 @@ from outrider.model.batch import KnownUrl, QueueChange, ServeRequest, UrlFilter
 from outrider.model.gate import GateSettings, Robots
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Renewal, Report, Verdict
 from outrider.model.machines import TaskState
-from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, TaskFilter
+from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, Restored, TaskFilter
 from outrider.store.protocols import UrlStore
 
 NOW = 1_700_000_000_000
@@ -188,3 +188,7 @@ async def _in_batches(urls: UrlStore, name: str) -> None:
     assert (await urls.queue_names(name, start=1, size=5, now=NOW)).keys == [key]
     assert len((await urls.list_urls(name, UrlFilter(key=key))).urls) == 3
     assert await urls.count_urls(name, UrlFilter(contains="/DONE", ignore_case=True)) == 1
+    restored = Restored(url=f"https://{other}/old", state=TaskState.FAILED, reason="gone", metadata={"n": ["3"]})
+    assert {result.outcome for result in await urls.restore(name, [restored], now=NOW)} == {Added.NEW}
+    (failed,) = (await urls.list_tasks(name, TaskFilter(state=TaskState.FAILED))).tasks
+    assert (failed.reason, failed.metadata) == ("gone", {"n": ["3"]})

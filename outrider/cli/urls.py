@@ -167,4 +167,5 @@ def task_record(task: "Task") -> dict[str, object]:
         "discovered_at": utc_text(task.discovered_at),
         "due_at": utc_text(task.due_at),
         "key": task.key,
+        "metadata": task.metadata,
     }

@@ -11,10 +11,10 @@ from typing import Final, TypeVar
 
 from outrider.crawler.addresses import refused_because
 from outrider.model.batch import KnownUrl
-from outrider.model.task import Added, AddResult, Discovered, Refusal
+from outrider.model.task import Added, AddResult, Discovered, Refusal, Restored
 from outrider.model.url import UrlRefused, locate
 
-Item = TypeVar("Item", Discovered, KnownUrl)
+Item = TypeVar("Item", Discovered, Restored, KnownUrl)
 
 # Nearly every URL is plainly written and has a name for its host: a look at its text is all that it costs.
 _PLAIN: Final = re.compile(r"https?://(?!localhost)[a-z][a-z0-9.-]*[a-z](?::[0-9]+)?(?:[/?#]|$)")

@@ -53,6 +53,7 @@ from outrider.model.task import (
     Outlook,
     Queue,
     QueueSettings,
+    Restored,
     Task,
     TaskFilter,
     TaskPage,
@@ -226,6 +227,13 @@ class UrlStore(Protocol):
         """Set tasks to what a client knows of them, or make them; one answer for each item, in order.
 
         Any lease on them ends. Of two items for one task, the last holds.
+        """
+        ...
+
+    async def restore(self, crawl: str, items: Sequence[Restored], *, now: int | None = None) -> list[AddResult]:
+        """Store tasks with their past where they are not there; one answer for each item, in order.
+
+        What is there stays as it is, so that an import that was broken off is simply repeated.
         """
         ...
 

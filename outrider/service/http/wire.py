@@ -287,6 +287,7 @@ class TaskItem(msgspec.Struct, frozen=True, kw_only=True):
     discovered_by: DiscoveryName
     discovered_at: str
     due_at: str
+    metadata: Mapping[str, Any] | None
 
 
 class TaskList(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """`ControlStore` on SQL: checks what comes in, and has an engine run the scripts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from outrider.model.api_key import ApiKey, Role
 from outrider.model.domain import (
@@ -43,7 +44,9 @@ from outrider.store.checks import (
     check_choice,
     check_moment,
     check_name,
+    check_now,
     check_number,
+    check_record,
     check_span,
     check_text,
     check_uuid,
@@ -61,6 +64,13 @@ HOLD_MS = 60_000
 """How long taken messages are kept from other takers."""
 ANY_JOB = JobFilter()
 NO_SETTINGS: Mapping[str, object] = {}
+
+
+def check_claims(held: object) -> None:
+    """Check a batch of claims."""
+    check_batch(held, "claims")
+    for claim in cast("Sequence[object]", held):
+        check_record(claim, "claim", Claim)
 
 
 class SqlControlStore:
@@ -94,6 +104,7 @@ class SqlControlStore:
     async def transition_domain(self, domain: str, change: DomainChange, *, now: int | None = None) -> Domain:
         """Make one step of a domain's life, guarded by what the writer believes."""
         canonical = canonical_domain(domain)
+        check_record(change, "change", DomainChange)
         checked = checked_change(change)
         earlier: list[Domain] = []
         return await self._engine.write(lambda: domains.transition(canonical, checked, now, earlier))
@@ -122,14 +133,14 @@ class SqlControlStore:
     ) -> list[Claim | None]:
         """Prolong claims that are live."""
         check_name(worker, "worker")
-        check_batch(held, "claims")
+        check_claims(held)
         check_span(claim_ms, "claim_ms", 1)
         return await self._engine.write(lambda: claims.renew(worker, held, claim_ms, now))
 
     async def release_claims(self, worker: str, held: Sequence[Claim], *, now: int | None = None) -> list[bool]:
         """Give claims up; False for one that was lost before."""
         check_name(worker, "worker")
-        check_batch(held, "claims")
+        check_claims(held)
         return await self._engine.write(lambda: claims.release(worker, held, now))
 
     async def release_all_claims(self, worker: str | None = None) -> int:
@@ -146,6 +157,7 @@ class SqlControlStore:
 
     async def submit_job(self, request: JobRequest, *, actor: str | None = None, now: int | None = None) -> Job:
         """Queue a job, or find the one that was queued under the same idempotency key."""
+        check_record(request, "request", JobRequest)
         check_request(request)
         by = check_name(actor or request.user_id or "user", "actor")
         payload = as_json(request.payload, "the payload of a job")
@@ -159,6 +171,7 @@ class SqlControlStore:
 
     async def list_jobs(self, which: JobFilter = ANY_JOB, *, before: str | None = None, limit: int = PAGE) -> list[Job]:
         """List jobs, the newest first."""
+        check_record(which, "which", JobFilter)
         if which.status is not None:
             check_choice(which.status, "status", JobStatus)
         check_text(which.crawl, "crawl")
@@ -193,6 +206,7 @@ class SqlControlStore:
         check_number(epoch, "epoch", 0, LARGEST)
         if percentage is not None:
             check_number(percentage, "percentage", 0, 100)
+        check_now(now)
         encoded = None if progress is None else as_json(progress, "progress")
         return await self._engine.write(lambda: jobs.beat(readable, epoch, percentage, encoded, now))
 
@@ -200,6 +214,7 @@ class SqlControlStore:
         """End an epoch of a job; raises `JobConflict` where it is not the live one."""
         readable = check_job_id(job_id)
         check_number(epoch, "epoch", 0, LARGEST)
+        check_record(ending, "ending", JobEnding)
         check_choice(ending.outcome, "outcome", JobStatus)
         check_text(ending.error_kind, "error_kind")
         check_text(ending.error_message, "error_message")
@@ -286,6 +301,7 @@ class SqlControlStore:
 
     async def register_worker(self, identity: WorkerIdentity, *, ttl_ms: int, now: int | None = None) -> Worker:
         """Register a process; raises `MixedModes` where others work in the other mode."""
+        check_record(identity, "identity", WorkerIdentity)
         check_name(identity.worker_id, "worker_id")
         check_choice(identity.kind, "kind", WorkerKind)
         check_choice(identity.mode, "mode", WorkerMode)
@@ -355,6 +371,7 @@ class SqlControlStore:
         """Store messages; tell their ids, in the same order."""
         check_batch(messages, "messages")
         for message in messages:
+            check_record(message, "message", OutboxMessage)
             check_name(message.topic, "topic")
             check_name(message.ordering_key, "ordering_key")
         by_id = {new_uuid7(): message for message in messages}

@@ -37,6 +37,7 @@ from outrider.model.task import (
     Outlook,
     Queue,
     QueueSettings,
+    Restored,
     Task,
     TaskFilter,
     TaskPage,
@@ -44,11 +45,12 @@ from outrider.model.task import (
 )
 from outrider.model.url import canonical_domain
 from outrider.policy.admission import KNOWN, NEW, Admission, Candidate, admit
-from outrider.store.checks import check_batch, check_name, check_number
+from outrider.store.checks import check_batch, check_name, check_number, check_record
 from outrider.store.sql.engine import Engine
 from outrider.store.sql.script import Script
 from outrider.store.sql.under_way import UnderWay
 from outrider.store.sql.urls import batch, browse, checks, crawls, gates, listing, overrides, settings, upkeep
+from outrider.store.sql.urls import restore as restoring
 from outrider.store.sql.urls.add import Batch, RulesChanged, add
 from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.known import TaskHeld, put_known, return_expired
@@ -106,6 +108,9 @@ class SqlUrlStore:
         now: int | None = None,
     ) -> Crawl:
         """Create a crawl, or find it; raises `CrawlConflict` where its rules are others."""
+        check_record(rules, "rules", CrawlRules)
+        if limits is not None:
+            check_record(limits, "limits", CrawlLimits)
         return await self._engine.write(lambda: crawls.create(name, rules, limits, now))
 
     async def get_crawl(self, name: str) -> Crawl:
@@ -122,6 +127,7 @@ class SqlUrlStore:
 
     async def set_crawl_limits(self, name: str, limits: CrawlLimits) -> Crawl:
         """Change a crawl's limits."""
+        check_record(limits, "limits", CrawlLimits)
         return await self._engine.write(lambda: crawls.set_limits(name, limits))
 
     async def add(self, crawl: str, items: Sequence[Discovered], *, now: int | None = None) -> list[AddResult]:
@@ -326,10 +332,12 @@ class SqlUrlStore:
 
     async def configure_queue(self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None) -> None:
         """Set a queue's overrides, also before its first URL."""
+        check_record(settings, "settings", QueueSettings)
         await self._engine.write(lambda: overrides.configure_queue(crawl, key, settings, now))
 
     async def configure_gate(self, domain: str, settings: GateSettings, *, now: int | None = None) -> Gate:
         """Set a domain's politeness for all crawls, also before its first URL."""
+        check_record(settings, "settings", GateSettings)
         canonical = canonical_domain(domain)
         return await self._engine.write(lambda: gates.configure(canonical, settings, now))
 
@@ -384,9 +392,13 @@ class SqlUrlStore:
     async def put_known(self, crawl: str, items: Sequence[KnownUrl], *, now: int | None = None) -> list[AddResult]:
         """Set tasks to what a client knows of them, or make them; one answer for each item, in order."""
         check_batch(items, "URLs")
-        dates = [item.due_at for item in items]
+        # What is no item at all is refused as such by admission.
+        dates = [item.due_at if isinstance(item, KnownUrl) else None for item in items]
         offered = [
-            Discovered(url=item.url, key=item.key, metadata=item.metadata, due_in_ms=item.due_at or 0) for item in items
+            Discovered(url=item.url, key=item.key, metadata=item.metadata, due_in_ms=item.due_at or 0)
+            if isinstance(item, KnownUrl)
+            else item
+            for item in items
         ]
         while True:
             stored = await self._admitting(crawl)
@@ -398,6 +410,21 @@ class SqlUrlStore:
             except TaskHeld:
                 continue
 
+    async def restore(self, crawl: str, items: Sequence[Restored], *, now: int | None = None) -> list[AddResult]:
+        """Store tasks with their past where they are not there; one answer for each item, in order."""
+        check_batch(items, "URLs")
+        refusals = [restoring.refusal_of(item) for item in items]
+        readable = [item for item, refusal in zip(items, refusals, strict=True) if refusal is None]
+        while True:
+            stored = await self._admitting(crawl)
+            script = partial(restoring.restore, stored, await _admitted(readable, stored.crawl.rules), readable, now)
+            try:
+                given = iter(await self._counted(script))
+            except RulesChanged:
+                self._crawls.pop(crawl, None)
+                continue
+            return [next(given) if refusal is None else refusal for refusal in refusals]
+
     async def _admitting(self, crawl: str) -> StoredCrawl:
         """Find a crawl to admit a batch to, mostly without asking the database."""
         stored = self._crawls.get(crawls.nameable(crawl))
@@ -408,6 +435,7 @@ class SqlUrlStore:
 
     async def change_queue(self, crawl: str, key: str, change: QueueChange, *, now: int | None = None) -> None:
         """Set some of a queue's overrides and leave the others, also before its first URL."""
+        check_record(change, "change", QueueChange)
         await self._engine.write(lambda: settings.change_queue(crawl, key, change, now))
 
     async def set_active(self, active: bool, *, now: int | None = None) -> None:
@@ -430,7 +458,7 @@ class SqlUrlStore:
         """List the keys of queues that have had a URL: those that may give something, or everything."""
         check_number(start, "start", 0, 2**62)
         check_number(size, "size", 0, 2**62)
-        return await self._engine.read(lambda: listing.queue_names(crawl, start, size, everything, now))
+        return await self._engine.read(lambda: listing.queue_names(crawl, start, size, bool(everything), now))
 
     async def find_url(self, crawl: str, url: str, key: str | None = None) -> ListedUrl | None:
         """Find a URL by any spelling, with its metadata."""

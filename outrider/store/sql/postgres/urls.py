@@ -472,15 +472,17 @@ CATALOGUE: Catalogue = {
     "delete_crawl_row": Sql("DELETE FROM crawls WHERE crawl_id = $1"),
     # ---------------------------------------------------------------- browse
     "list_tasks": Sql(f"""
-        SELECT {TASK}, l.last_heartbeat FROM tasks t
+        SELECT {TASK}, l.last_heartbeat, m.metadata FROM tasks t
           LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = $1 AND (t.key, t.hash) > ($2, $3) AND ($4::text IS NULL OR t.key = $4)
            AND ($5::int IS NULL OR t.state = $5) AND ($6::int IS NULL OR t.kind = $6)
            AND ($7::text IS NULL OR strpos(t.url, $7) > 0)
          ORDER BY t.key, t.hash LIMIT $8"""),
     "task": Sql(f"""
-        SELECT {TASK}, l.last_heartbeat FROM tasks t
+        SELECT {TASK}, l.last_heartbeat, m.metadata FROM tasks t
           LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = $1 AND t.key = $2 AND t.hash = $3"""),
     "counts": Sql("""
         SELECT coalesce(sum(discovered), 0)::bigint, coalesce(sum(pending), 0)::bigint,
@@ -611,6 +613,17 @@ CATALOGUE: Catalogue = {
           FROM (SELECT $1::int AS crawl_id, *
                   FROM unnest($2::text[], $3::bytea[], $4::smallint[], $5::boolean[], $6::bigint[], $7::int[])
                     AS w (key, hash, state, delayed, due_at, priority) OFFSET 0) w
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
+    "restore_tasks": Sql("""
+        UPDATE tasks t
+           SET state = w.state, delayed = w.delayed, due_at = w.due_at, discovered_at = w.discovered_at,
+               attempt_count = w.attempt_count, failures = w.failures, deferrals = w.deferrals,
+               http_status = w.http_status, reason = w.reason
+          FROM (SELECT $1::int AS crawl_id, *
+                  FROM unnest($2::text[], $3::bytea[], $4::smallint[], $5::boolean[], $6::bigint[], $7::bigint[],
+                              $8::int[], $9::int[], $10::int[], $11::int[], $12::text[])
+                    AS w (key, hash, state, delayed, due_at, discovered_at, attempt_count, failures, deferrals,
+                          http_status, reason) OFFSET 0) w
          WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
     "put_metadata": Sql("""
         INSERT INTO task_metadata (crawl_id, key, hash, metadata)

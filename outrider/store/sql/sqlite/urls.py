@@ -351,15 +351,17 @@ CATALOGUE: Catalogue = {
     "delete_crawl_row": Sql("DELETE FROM crawls WHERE crawl_id = ?1"),
     # ---------------------------------------------------------------- browse
     "list_tasks": Sql(f"""
-        SELECT {TASK}, l.last_heartbeat FROM tasks t
+        SELECT {TASK}, l.last_heartbeat, m.metadata FROM tasks t
           LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = ?1 AND (t.key, t.hash) > (?2, ?3) AND (?4 IS NULL OR t.key = ?4)
            AND (?5 IS NULL OR t.state = ?5) AND (?6 IS NULL OR t.kind = ?6)
            AND (?7 IS NULL OR instr(t.url, ?7) > 0)
          ORDER BY t.key, t.hash LIMIT ?8"""),
     "task": Sql(f"""
-        SELECT {TASK}, l.last_heartbeat FROM tasks t
+        SELECT {TASK}, l.last_heartbeat, m.metadata FROM tasks t
           LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = ?1 AND t.key = ?2 AND t.hash = ?3"""),
     "counts": Sql(f"SELECT {SUMS} FROM counts WHERE crawl_id = ?1 AND key = ?2"),
     "counts_by_kind": Sql(f"""
@@ -461,6 +463,14 @@ CATALOGUE: Catalogue = {
         UPDATE tasks AS t
            SET state = w.state, delayed = w.delayed, due_at = w.due_at, priority = w.priority, failures = 0,
                deferrals = 0, expiries = 0, http_status = NULL, reason = NULL
+          FROM w WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash = w.hash"""),
+    "restore_tasks": Sql("""
+        WITH w (key, hash, state, delayed, due_at, discovered_at, attempt_count, failures, deferrals, http_status,
+                reason) AS (VALUES {rows})
+        UPDATE tasks AS t
+           SET state = w.state, delayed = w.delayed, due_at = w.due_at, discovered_at = w.discovered_at,
+               attempt_count = w.attempt_count, failures = w.failures, deferrals = w.deferrals,
+               http_status = w.http_status, reason = w.reason
           FROM w WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash = w.hash"""),
     "put_metadata": Sql("""
         WITH w (crawl_id, key, hash, metadata) AS (VALUES {rows})
