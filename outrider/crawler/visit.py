@@ -340,8 +340,8 @@ class Visitor:
     def _count(self, lease: Lease, response: Response) -> None:
         self._progress.page_fetched(lease.domain, response.elapsed_ms, len(response.raw_body), time.monotonic())
 
-    def acknowledged(self, links: Sequence[Discovered]) -> None:
-        """Note that the frontier has these links, so that they need not be offered again."""
+    def acknowledged(self, _lease: Lease, links: Sequence[Discovered]) -> None:
+        """Note that the frontier has the links of a page, so that they need not be offered again."""
         self._links.known.update(link.url for link in links)
 
 

@@ -15,7 +15,7 @@ from outrider.frontier.presence import Presence
 from outrider.frontier.protocol import Work
 from outrider.model.errors import StoreError
 from outrider.model.lease import LeaseGrant, LeaseRequest, NoWork, Renewal, Report, ReportAnswer, Token
-from outrider.model.task import AddResult, Discovered, Outlook
+from outrider.model.task import AddResult, Crawl, Discovered, Outlook
 from outrider.store.checks import check_batch
 from outrider.store.protocols import UrlStore
 
@@ -127,6 +127,10 @@ class LocalFrontier:
         released = await self._urls.release(tokens)
         self.tell()
         return released
+
+    async def show_crawl(self, name: str) -> Crawl:
+        """Show a crawl with its rules, limits and conduct."""
+        return await self._urls.get_crawl(name)
 
     async def outlook(self, crawl: str) -> Outlook:
         """Tell what a crawl has before it, all of one moment."""

@@ -92,6 +92,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     rules: CrawlRules
     limits: CrawlLimits
     created_at: int
+    conduct: Mapping[str, object] | None = None
+    """How its workers are to behave, whoever they are; None leaves that to each of them."""
 
 
 class Discovered(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -82,8 +82,6 @@ def explain_task(
 
 def _explain_failed(task: Task) -> Explanation:
     reason = task.reason or ""
-    if reason.startswith("robots.txt unreachable"):
-        return Explanation(cause=Cause.ROBOTS_UNREACHABLE, detail=reason)
     if reason.startswith("robots:"):
         return Explanation(cause=Cause.ROBOTS, detail=reason)
     return Explanation(cause=Cause.FAILED, detail=task.reason)

@@ -163,6 +163,9 @@ class ExplainingEngine:
         run(self._connection, sqlite_urls.CATALOGUE, _only(call))
         self._connection.plan = None
 
+    async def hear_of_jobs(self, timeout_s: float) -> bool:
+        return False
+
     async def close(self) -> None:
         self._connection.close()
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
 from typing import TypeVar
@@ -46,6 +46,7 @@ from outrider.model.task import (
 from outrider.model.url import canonical_domain
 from outrider.policy.admission import KNOWN, NEW, Admission, Candidate, admit
 from outrider.store.checks import check_batch, check_name, check_number, check_record
+from outrider.store.sql.control.rows import as_json
 from outrider.store.sql.engine import Engine
 from outrider.store.sql.script import Script
 from outrider.store.sql.under_way import UnderWay
@@ -129,6 +130,11 @@ class SqlUrlStore:
         """Change a crawl's limits."""
         check_record(limits, "limits", CrawlLimits)
         return await self._engine.write(lambda: crawls.set_limits(name, limits))
+
+    async def set_conduct(self, name: str, conduct: Mapping[str, object] | None) -> Crawl:
+        """Write down how the workers of a crawl are to behave."""
+        encoded = None if conduct is None else as_json(conduct, "the conduct of a crawl")
+        return await self._engine.write(lambda: crawls.set_conduct(name, encoded))
 
     async def add(self, crawl: str, items: Sequence[Discovered], *, now: int | None = None) -> list[AddResult]:
         """Store what is new; one answer for each item, in order."""

@@ -13,7 +13,7 @@ from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
 
 CRAWL = """crawl_id, name, state, key_rule, strip_tracking, sort_query, max_depth, max_pages,
-    max_pages_per_domain, delay_ms, concurrency, robots, created_at, limited_run"""
+    max_pages_per_domain, delay_ms, concurrency, robots, created_at, limited_run, conduct"""
 
 GATE = """domain, delay_ms, robots_delay_ms, concurrency, next_fetch_at, backoff_until, backoff_level,
     backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id, quiet_until"""
@@ -50,6 +50,7 @@ CATALOGUE: Catalogue = {
         UPDATE crawls SET max_depth = $2, max_pages = $3, max_pages_per_domain = $4, delay_ms = $5,
                           concurrency = $6, robots = $7
          WHERE name = $1 RETURNING {CRAWL}"""),
+    "set_conduct": Sql(f"UPDATE crawls SET conduct = $2 WHERE name = $1 RETURNING {CRAWL}"),
     "crawls_of_leases": Sql(f"""
         SELECT {CRAWL} FROM crawls
          WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token = ANY ($1::bytea[]))

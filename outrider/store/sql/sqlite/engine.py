@@ -181,6 +181,11 @@ class SqliteEngine:
             raise StoreError(f"the store {self._dsn.shown} is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, script)
 
+    async def hear_of_jobs(self, timeout_s: float) -> bool:
+        """Wait: SQLite has no way to tell other processes anything."""
+        await asyncio.sleep(timeout_s)
+        return False
+
     def _read(self, script: Callable[[], Script[Answer]]) -> Answer:
         connection = getattr(self._of_thread, "connection", None)
         if connection is None:

@@ -43,6 +43,7 @@ CATALOGUE: Catalogue = {
         UPDATE crawls SET max_depth = ?2, max_pages = ?3, max_pages_per_domain = ?4, delay_ms = ?5,
                           concurrency = ?6, robots = ?7
          WHERE name = ?1 RETURNING {CRAWL}"""),
+    "set_conduct": Sql(f"UPDATE crawls SET conduct = ?2 WHERE name = ?1 RETURNING {CRAWL}"),
     "crawls_of_leases": Sql(f"""
         SELECT DISTINCT {CRAWL} FROM crawls
          WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token IN (VALUES {{rows}})) ORDER BY crawl_id"""),

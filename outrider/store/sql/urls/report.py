@@ -297,7 +297,7 @@ def reap(worker: str | None, now: int | None, most: int, settings: Settings, slo
         rows = yield Call("lock_leases_of_worker", (worker, locked))
     held = [held_lease(row) for row in rows]
     decisions = [retry.after_expiry(each.tally, moment, settings) for each in held]
-    yield from _end_without_report(held, decisions, moment, settings, slot)
+    yield from end_without_report(held, decisions, moment, settings, slot)
     return [Token(each.token.hex()) for each in held]
 
 
@@ -315,13 +315,14 @@ def release(
     moment = yield from crawls.clock(now)
     held = [each for each in map(held_lease, rows) if each.expires_at > moment]
     decisions = [retry.put_off(each.tally, moment, 0, settings, "released") for each in held]
-    yield from _end_without_report(held, decisions, moment, settings, slot)
+    yield from end_without_report(held, decisions, moment, settings, slot)
     return [Token(each.token.hex()) for each in held]
 
 
-def _end_without_report(
+def end_without_report(
     held: list[HeldLease], decisions: list[Decision], now: int, settings: Settings, slot: int
 ) -> Script[None]:
+    """End leases of which nobody says what came of them."""
     if not held:
         return
     changes, wakes = CountChanges(), Wakes()
