@@ -1,10 +1,13 @@
 """`outrider runner`: one runner of a supervisor, which starts it and speaks to it through its pipes."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from outrider.cli.exits import ExitCode
 
 if TYPE_CHECKING:
     from outrider.control.messages import Reach
@@ -32,10 +35,11 @@ def runner(
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     _limit_memory(memory_limit)
     run_to_its_end(_run())
+    # The thread that waits for lines holds the lock of the input, for which the interpreter would wait on its way out.
+    os._exit(ExitCode.OK)
 
 
 async def _run() -> None:
-    import os
     import sys
 
     from outrider.control.runner import Permit, Pipes, Runner
@@ -43,8 +47,7 @@ async def _run() -> None:
     # Whatever is printed by mistake must not stand among the lines for the supervisor.
     lines_out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    permit = Permit()
-    await Runner(Pipes(sys.stdin.buffer, lines_out, permit), permit, open_frontier).run()
+    await Runner(Pipes(sys.stdin.buffer, lines_out, Permit()), open_frontier).run()
 
 
 @asynccontextmanager

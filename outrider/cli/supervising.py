@@ -39,7 +39,7 @@ async def supervising(
             plan=plan,
             memory_limit=memory_limit,
         )
-        supervisor = Supervisor(service.backend.stores, settings, options)
+        supervisor = Supervisor(service.backend.stores, settings, options, service.backend.metrics)
         await stack.enter_async_context(_beside(supervisor.run))
         yield
 

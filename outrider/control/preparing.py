@@ -12,7 +12,7 @@ import msgspec
 from outrider.crawler.conduct import Conduct
 from outrider.crawler.links import SITEMAP_PRIORITY
 from outrider.crawler.plan import CrawlPlan
-from outrider.model.errors import InvalidInput, UnknownCrawl, shown
+from outrider.model.errors import InvalidInput, JobConflict, UnknownCrawl, shown
 from outrider.model.job import Job, Run, RunKind
 from outrider.model.order import JobOrder, Strategy
 from outrider.model.task import CrawlLimits, CrawlRules, Discovered, DiscoveryType, Kind
@@ -74,9 +74,13 @@ def plan_of(order: JobOrder, own: CrawlPlan) -> CrawlPlan:
 async def prepare(stores: Stores, job: Job, order: JobOrder) -> Run:
     """Make the crawl of a job what its order says, and open its run or go on with it.
 
-    A job that has a run goes on with the crawl as it is: its limits may have been amended since.
+    A job that has a run goes on with the crawl as it is: its limits may have been amended since. Raises `JobConflict`
+    where the job is not its supervisor's any more.
     """
     if job.run_id is None:
+        # What follows is not fenced by the epoch: whoever was stopped since the claim must not even begin.
+        if (await stores.control.desired_states([(job.id, job.epoch)]))[job.id] is None:
+            raise JobConflict(f"job {job.id} is no longer run under epoch {job.epoch}: its crawl is not prepared")
         if job.begins_afresh:
             await stores.control.forget_tasks(job.id, job.epoch)
         await _settle(stores, job.crawl, order)

@@ -93,6 +93,8 @@ class Pipes:
         try:
             for line in self._in:
                 message = read_to_runner(line)
+                if message.begin is not None:
+                    self._permit.set(message.begin.permit_until)
                 if message.permit_until is not None:
                     self._permit.set(message.permit_until)
                 else:
@@ -109,9 +111,8 @@ class Pipes:
 class Runner:
     """Does what its supervisor says, once."""
 
-    def __init__(self, pipes: Pipes, permit: Permit, open_frontier: OpenFrontier) -> None:
+    def __init__(self, pipes: Pipes, open_frontier: OpenFrontier) -> None:
         self._pipes = pipes
-        self._permit = permit
         self._open_frontier = open_frontier
         self._crew: Crew | None = None
 
@@ -121,7 +122,6 @@ class Runner:
         try:
             message = await self._pipes.hear()
             if message is not None and message.begin is not None:
-                self._permit.set(message.begin.permit_until)
                 await self._carry_out(message.begin)
         except Exception as error:  # whatever it is, the supervisor decides what becomes of the job
             logger.exception("the runner cannot go on")

@@ -79,6 +79,7 @@ class RunnerProcess:
             await runner._is_ready.wait()
         except asyncio.CancelledError:
             runner.kill()
+            await runner.leave()
             raise
         return runner
 

@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -22,6 +21,7 @@ from outrider.control.runner_pool import RunnerPool
 from outrider.control.runner_process import RunnerProcess
 from outrider.control.tenure import Leaving, Lost, Silent, Tenure, TooLarge, Wish
 from outrider.control.watchdog import Watchdog
+from outrider.control.witness import Nobody, Witness
 from outrider.crawler.plan import CrawlPlan
 from outrider.model.errors import StoreError
 from outrider.model.identifiers import new_uuid7
@@ -54,15 +54,16 @@ class SupervisorOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Supervisor:
     """Runs jobs until it is stopped."""
 
-    def __init__(self, stores: Stores, settings: Settings, options: SupervisorOptions) -> None:
+    def __init__(
+        self, stores: Stores, settings: Settings, options: SupervisorOptions, witness: Witness | None = None
+    ) -> None:
         self.stores = stores
         self.settings = settings
         self.plan = options.plan
         self.reach = options.reach
         self.name = f"{socket.gethostname()[:150]}-{os.getpid()}-{new_uuid7()}"
-        self.watchdog = Watchdog(stores.control, settings)
-        self.left: Counter[str] = Counter()
-        """Jobs that it has run so far, by the status in which they were left; `lost` for those taken from it."""
+        self.witness = witness or Nobody()
+        self._watchdog = Watchdog(stores.control, settings, self.witness)
         self._options = options
         self._silent_limit_s = silent_limit_s(settings)
         self._pool = RunnerPool(options.command, self._silent_limit_s)
@@ -84,7 +85,7 @@ class Supervisor:
                 self._repeatedly(self._register, self.settings.beat_every_ms / 1000),
                 self._repeatedly(self._beat, self.settings.beat_every_ms / 1000),
                 self._repeatedly(self._check_health, HEALTH_EVERY_S),
-                self._repeatedly(self.watchdog.look, self.settings.watchdog_every_ms / 1000),
+                self._repeatedly(self._watchdog.look, self.settings.watchdog_every_ms / 1000),
             )
         ]
         looking = asyncio.create_task(self._repeatedly(self._look, 0.0))
@@ -147,7 +148,7 @@ class Supervisor:
 
     async def _see_through(self, tenure: Tenure) -> None:
         left = await tenure.run()
-        self.left["lost" if left is None else left.status] += 1
+        self.witness.left("lost" if left is None else left.status)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         del self._tenures[task]

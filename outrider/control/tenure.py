@@ -18,6 +18,7 @@ from outrider.control.errors import judged
 from outrider.control.messages import PERMIT_OVER, STOPPED, Begin, Reach, RunnerError
 from outrider.control.preparing import order_of, plan_of, prepare
 from outrider.control.runner_process import Died, Ended, Failed, RunnerEvent, RunnerProcess
+from outrider.control.witness import Witness
 from outrider.crawler.execution import GRACE_S
 from outrider.crawler.plan import CrawlPlan
 from outrider.model.errors import JobConflict, JobUnfinished, OutriderError, StoreError
@@ -77,6 +78,7 @@ class Hands(Protocol):
     settings: Settings
     plan: CrawlPlan
     reach: Reach
+    witness: Witness
 
     async def take_runner(self) -> RunnerProcess:
         """Give a runner that waits for work."""
@@ -247,6 +249,7 @@ class Tenure:
         return JobEnding(outcome=JobStatus.FAILED, error_kind=error.kind, error_message=error.message)
 
     def _transient(self, kind: str, message: str) -> JobEnding:
+        self._hands.witness.runner_failed(kind)
         settings = self._hands.settings
         wait_ms = min(settings.retry_base_ms << min(self.job.retry_count, 30), settings.retry_cap_ms)
         return JobEnding(outcome=JobStatus.PENDING, error_kind=kind, error_message=message, retry_in_ms=wait_ms)

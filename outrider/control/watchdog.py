@@ -1,8 +1,8 @@
 """The watchdog: takes jobs from runners that fell silent. Any number may run at once; each job is found by one."""
 
 import logging
-from collections import Counter
 
+from outrider.control.witness import Nobody, Witness
 from outrider.model.job import Job
 from outrider.model.machines import JobStatus
 from outrider.model.settings import Settings
@@ -14,17 +14,16 @@ logger = logging.getLogger(__name__)
 class Watchdog:
     """Looks for jobs that were not beaten for too long."""
 
-    def __init__(self, control: ControlStore, settings: Settings) -> None:
+    def __init__(self, control: ControlStore, settings: Settings, witness: Witness | None = None) -> None:
         self._control = control
         self._stale_after_ms = settings.stale_after_ms
-        self.found: Counter[JobStatus] = Counter()
-        """Stale jobs so far, by what became of them."""
+        self._witness = witness or Nobody()
 
     async def look(self) -> list[Job]:
         """Recover what is stale now; give it as it was left."""
         recovered = await self._control.recover_stale_jobs(stale_after_ms=self._stale_after_ms)
+        self._witness.recovered(recovered)
         for job in recovered:
-            self.found[job.status] += 1
             self._tell(job)
         return recovered
 

@@ -71,6 +71,12 @@ class Metrics:
             ["status"],
             registry=registry,
         )
+        self._left = Counter(
+            "outrider_jobs_left", "Jobs that this process has run, by how it left them.", ["status"], registry=registry
+        )
+        self._runner_failures = Counter(
+            "outrider_runner_failures", "Runners that were no good, by kind of error.", ["kind"], registry=registry
+        )
         self._read_at = -FRESH_S
 
     def added(self, results: Sequence[AddResult]) -> None:
@@ -104,6 +110,14 @@ class Metrics:
         """Count what a watchdog of this process has recovered."""
         for status, number in Tally(job.status for job in jobs).items():
             self._recovered.labels(status).inc(number)
+
+    def left(self, status: str) -> None:
+        """Count a job that a supervisor of this process has out of hand."""
+        self._left.labels(status).inc()
+
+    def runner_failed(self, kind: str) -> None:
+        """Count a runner that was no good."""
+        self._runner_failures.labels(kind).inc()
 
     async def exposition(self, stores: Stores) -> bytes:
         """Write all of it down for a scraper."""
