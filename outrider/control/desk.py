@@ -16,10 +16,10 @@ from outrider.control import orders
 from outrider.control.customer import OPERATOR, Customer
 from outrider.control.job_events import JobEvent, follow
 from outrider.control.job_progress import JobProgress, progress_of
-from outrider.control.orders import FINGERPRINT
+from outrider.control.orders import FINGERPRINT, OrderRefused
 from outrider.crawler.page_lines import PageLine
 from outrider.crawler.settled_pages import SettledPages
-from outrider.model.errors import JobConflict, UnknownCrawl
+from outrider.model.errors import JobConflict, UnknownCrawl, shown
 from outrider.model.job import Job, JobFilter, JobPage, JobRequest, JobSort, JobTransition, PendingWork, UnknownJob
 from outrider.model.machines import DesiredState, JobStatus
 from outrider.model.order import JobOrder, OrderLimits
@@ -164,6 +164,8 @@ class LocalDesk:
         order = self._within_quota(orders.checked_order(order, allow_private=self._allow_private))
         orders.check_labels(labels)
         orders.check_webhook(webhook_url, webhook_secret, allow_private=self._allow_private)
+        if order.fresh and crawl is not None:
+            await self._check_may_forget(crawl)
         request = JobRequest(
             payload=msgspec.to_builtins(order),
             crawl=crawl,
@@ -183,6 +185,25 @@ class LocalDesk:
         if idempotency_key is not None and job.payload.get(FINGERPRINT, fingerprint) != fingerprint:
             raise IdempotencyConflict(idempotency_key, job.id)
         return job
+
+    async def _check_may_forget(self, crawl: str) -> None:
+        """Refuse to begin a crawl anew that others have filled: to delete theirs takes an operator."""
+        if self._customer.sees_all:
+            return
+        latest = (await self._control.list_jobs(JobFilter(crawl=crawl), limit=1)).jobs
+        if latest:
+            is_own = self._customer.sees(latest[0])
+        else:
+            is_own = await self._is_new(crawl)
+        if not is_own:
+            raise OrderRefused("fresh", f"the crawl {shown(crawl)} is of others, and not for this key to begin anew")
+
+    async def _is_new(self, crawl: str) -> bool:
+        try:
+            await self._urls.get_crawl(crawl)
+        except UnknownCrawl:
+            return True
+        return False
 
     def _within_quota(self, order: JobOrder) -> JobOrder:
         """Give an order without a limit on pages the one of its key; raises `QuotaExceeded` where it asks for more."""
@@ -287,6 +308,8 @@ class LocalDesk:
         """Queue a failed job again: it goes on where it was, or anew."""
         job = await self._found(job_id)
         customer = self._customer
+        if fresh:
+            await self._check_may_forget(job.crawl)
         return await self._control.retry_job(job.id, fresh=fresh, quota=customer.quota, actor=customer.actor)
 
     async def amend(self, job_id: str, *, priority: int | None = None, limits: OrderLimits | None = None) -> Job:

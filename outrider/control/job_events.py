@@ -33,15 +33,16 @@ async def follow(
 ) -> AsyncIterator[JobEvent]:
     """Tell every step of a job after one, and its progress, until it has ended; its last step comes last."""
     told: JobProgress | None = None
-    due, is_over = 0.0, job.status in TERMINAL
+    due, status = 0.0, job.status
     while True:
         steps = await control.job_events(job.id, after=after, limit=AT_ONCE)
+        may_be_more = len(steps) == AT_ONCE
         if steps:
-            after = steps[-1].sequence
-            is_over = len(steps) < AT_ONCE and steps[-1].to_status in TERMINAL
-        elif is_over:
+            after, status = steps[-1].sequence, steps[-1].to_status
+        is_over = status in TERMINAL and not may_be_more
+        if is_over and not steps:
             return
-        held_back = steps.pop() if is_over else None
+        last = steps.pop() if is_over else None
         for step in steps:
             yield _state(step)
         if is_over or time.monotonic() >= due:
@@ -50,10 +51,11 @@ async def follow(
             if now != told:
                 told = now
                 yield JobEvent(kind="progress", id=None, data=msgspec.to_builtins(now))
-        if held_back is not None:
-            yield _state(held_back)
+        if last is not None:
+            yield _state(last)
             return
-        await asyncio.sleep(0 if len(steps) == AT_ONCE else EVERY_S)
+        if not may_be_more:
+            await asyncio.sleep(EVERY_S)
 
 
 def _state(step: JobTransition) -> JobEvent:

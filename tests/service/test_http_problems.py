@@ -21,7 +21,7 @@ from tests.service.serving import Answer, Port, Served, open_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ELSEWHERE = ("outrider.crawler.", "outrider.service.server", "outrider.service.grpc.")
+ELSEWHERE = ("outrider.crawler.", "outrider.control.webhooks", "outrider.service.server", "outrider.service.grpc.")
 """Rooms whose errors never come to an endpoint."""
 JSON = {"content-type": "application/json"}
 DEEP = '{"items": [{"url": "http://a.example/", "metadata": {"a": ' + "[" * 1_500

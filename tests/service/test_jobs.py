@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from outrider.model.job import JobRequest
 from outrider.model.lease import LeaseRequest
 from outrider.model.machines import JobStatus
 from outrider.model.task import Discovered
@@ -166,6 +167,12 @@ async def test_a_job_is_shown_with_its_history(served: Served) -> None:
     ]
     assert answer["history"][1]["actor"] == "runner 1"
     assert (answer["job"]["error_kind"], answer["job"]["error_message"]) == ("dns", "no such host")
+
+
+async def test_a_job_of_another_program_is_shown_without_an_order(served: Served) -> None:
+    job = await stores_of(served).control.submit_job(JobRequest(payload={"url": SEED}))
+    assert (await shown(served, job.id))["order"] is None
+    assert await listed(served) == [job.id]
 
 
 async def test_progress_has_exact_counts_and_what_the_runner_last_said(served: Served) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
+from outrider.control import job_events
 from outrider.model.api_key import Role
 from outrider.model.machines import DesiredState, JobStatus
 from outrider.service import keys
@@ -194,6 +195,16 @@ async def test_a_stream_goes_on_over_a_restart_of_the_service_without_loss_or_do
         await served.ask("POST", f"/v1/jobs/{job_id}/cancel")
         heard += steps([second, *await stream.rest()])
     assert heard == ["pending", "paused", "cancelled"]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+async def test_a_long_history_is_told_in_parts(served: Served, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(job_events, "AT_ONCE", at_once)
+    stores = stores_of(served)
+    job_id = await submitted(served)
+    await finished(stores, await claimed(stores))
+    async with following(served, job_id) as stream:
+        assert steps(await stream.rest()) == ["pending", "processing", "completed"]
 
 
 async def test_a_silent_stream_is_kept_alive(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,3 +156,20 @@ async def test_quotas_are_each_keys_own(served: Served) -> None:
     for name in ("one", "two"):
         made = await create_key(control, name, Role.CRAWL, owner="ada", quota=quota)
         assert (await submit(served, {"authorization": f"Bearer {made.text}"}, seeds=[SEED])).status == 202
+
+
+async def test_only_an_operator_begins_a_crawl_of_others_anew(served: Served) -> None:
+    ada, bob, root = [
+        await bearer(served, name, role)
+        for name, role in (("ada", Role.CRAWL), ("bob", Role.CRAWL), ("root", Role.ADMIN))
+    ]
+    await served.ask("PUT", "/v1/crawls/made-by-hand", {}, headers=ada)
+    job_id = await submitted(served, ada, crawl="news", fresh=True)
+    await served.ask("POST", f"/v1/jobs/{job_id}/cancel", headers=ada)
+    for crawl in ("news", "made-by-hand"):
+        answer = await submit(served, bob, crawl=crawl, fresh=True)
+        assert (answer.status, answer.json["at"]) == (422, "$.fresh")
+    assert (await submit(served, root, crawl="made-by-hand", fresh=True)).status == 202
+    again = await submitted(served, ada, crawl="news", fresh=True)
+    await served.ask("POST", f"/v1/jobs/{again}/cancel", headers=ada)
+    assert (await submit(served, bob, crawl="news")).status == 202, "to go on with it is no harm"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -12,7 +12,7 @@ from outrider.model.machines import DesiredState, JobStatus
 from outrider.model.order import JobOrder, OrderLimits
 from outrider.service.http.wire import Name
 
-MAX_PAGE: int = 1_000
+MAX_PAGE: Final = 1_000
 
 
 class JobBody(JobOrder, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -41,7 +41,8 @@ class JobItem(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     crawl: str
-    order: JobOrder
+    order: JobOrder | None
+    """Null where another program has submitted something else."""
     status: JobStatus
     """What is true."""
     desired_state: DesiredState
@@ -137,13 +138,20 @@ class ResultQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def job_item(job: Job) -> JobItem:
     """Write a job down for its user."""
     fields = {name: getattr(job, name) for name in JobItem.__struct_fields__ if name != "order"}
-    return JobItem(order=msgspec.convert(job.payload, JobOrder), **fields)
+    return JobItem(order=_order_of(job), **fields)
+
+
+def _order_of(job: Job) -> JobOrder | None:
+    try:
+        return msgspec.convert(job.payload, JobOrder)
+    except msgspec.ValidationError:
+        return None
 
 
 def job_of(item: JobItem) -> Job:
     """Read a job, without what is told to nobody."""
     fields = {name: getattr(item, name) for name in JobItem.__struct_fields__ if name != "order"}
-    payload: Mapping[str, object] = msgspec.to_builtins(item.order)
+    payload: Mapping[str, object] = {} if item.order is None else msgspec.to_builtins(item.order)
     return Job(payload=payload, idempotency_key=None, webhook_secret=None, **fields)
 
 
