@@ -1,12 +1,17 @@
-"""Every operation of the URL plane once, with the answer that it must give."""
+"""Every operation of the URL plane once, and every one on jobs, with the answer that it must give."""
 
 from outrider.model.artifact import Fetch
 from outrider.model.batch import KnownUrl, QueueChange, ServeRequest, UrlFilter
+from outrider.model.errors import JobConflict, JobUnfinished
 from outrider.model.gate import GateSettings, Robots
+from outrider.model.job import WEBHOOK_TOPIC, JobEnding, JobFilter, JobRequest, JobSort, RunKind, runner_name
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Renewal, Report, Verdict
-from outrider.model.machines import TaskState
+from outrider.model.machines import DesiredState, JobStatus, TaskState
+from outrider.model.order import OrderLimits
+from outrider.model.quota import JobQuota, QuotaExceeded
 from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, Restored, TaskFilter
-from outrider.store.protocols import UrlStore
+from outrider.store.opening import Stores
+from outrider.store.protocols import ControlStore, UrlStore
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -87,6 +92,7 @@ async def _crawl(urls: UrlStore, name: str) -> None:
     assert (outlook.counts, outlook.limited) == (await urls.counts(name), False)
     await urls.widen_scope(name, [site(9), site(9)])
     assert await urls.scope_roots(name) == [site(9)]
+    assert (await urls.set_conduct(name, {"sitemaps": False})).conduct == {"sitemaps": False}
     await urls.set_crawl_state(name, CrawlState.PAUSED)
     assert (await urls.get_crawl(name)).state is CrawlState.PAUSED
     assert await urls.delete_queue(name, f"{name}7.example") == 1
@@ -125,6 +131,12 @@ async def _politely(urls: UrlStore, name: str) -> None:
     (waiting,) = await urls.waiting_queues(name, after=NOW + 2020)
     assert (waiting.domain, waiting.ready_at, waiting.pending) == (domain, NOW + 4000, 2)
     await urls.configure_gate(domain, GateSettings(band=9), now=NOW)
+    (robots,) = (await urls.lease(request(5), now=NOW + HOUR_MS + 10)).leases
+    away = Robots(text="# unreachable: dns", expires_in_ms=HOUR_MS, unreachable=True)
+    lost = Report(token=robots.token, outcome=Outcome.REFUSED, robots=away)
+    assert [answer.verdict for answer in await urls.report([lost], now=NOW + HOUR_MS + 20)] == [Verdict.FAILED]
+    assert (await urls.lease(request(6), now=NOW + HOUR_MS + 5000)).next_ready_at == NOW + 2 * HOUR_MS + 20
+    assert await urls.retry_failed(name, now=NOW + HOUR_MS + 5000) == 1
 
 
 async def _mixed(urls: UrlStore, name: str) -> None:
@@ -186,3 +198,73 @@ async def _in_batches(urls: UrlStore, name: str) -> None:
     assert {result.outcome for result in await urls.restore(name, [restored], now=NOW)} == {Added.NEW}
     (failed,) = (await urls.list_tasks(name, TaskFilter(state=TaskState.FAILED))).tasks
     assert (failed.reason, failed.metadata) == ("gone", {"n": ["3"]})
+
+
+async def use_every_job_operation(stores: Stores, name: str = "jobs") -> None:
+    """Drive some jobs of one store through everything that can be done with them."""
+    urls, control = stores.urls, stores.control
+    limits = CrawlLimits(delay_ms=0, concurrency=3, robots=False, max_depth=0, max_pages=5)
+    await urls.create_crawl(name, limits=limits, now=NOW)
+    pages = [Discovered(url=f"https://{name}.example/{n}", depth=n // 2) for n in range(4)]
+    await urls.add(name, pages, now=NOW)
+    quota = JobQuota(max_active_jobs=9, max_jobs_per_day=9)
+    request = JobRequest(
+        payload={"seeds": []}, crawl=name, labels={"n": "1"}, key_id=name, idempotency_key=name,
+        webhook_url="https://hooks.example/",
+    )  # fmt: skip
+    job = await control.submit_job(request, quota=quota, now=NOW)
+    assert await control.submit_job(request, quota=quota, now=NOW) == job
+    await _refused_twice(control, name)
+    for sort in JobSort:
+        assert (await control.list_jobs(JobFilter(label=("n", "1")), sort=sort)).jobs == [job]
+    await control.set_desired_state(job.id, DesiredState.PAUSE, now=NOW)
+    await control.set_desired_state(job.id, DesiredState.RUN, now=NOW)
+    claimed = await control.claim_job(name, now=NOW)
+    assert claimed is not None
+    assert claimed.id == job.id
+    assert await control.beat_job(job.id, 1, percentage=1, progress={}, now=NOW) is DesiredState.RUN
+    assert await control.desired_states([(job.id, 1)]) == {job.id: DesiredState.RUN}
+    assert await control.forget_tasks(job.id, 1, now=NOW) == 4
+    await urls.add(name, pages, now=NOW)
+    run = await control.open_run(name, RunKind.JOB, job_id=job.id, epoch=1, now=NOW)
+    assert (await control.open_run(name, RunKind.JOB, job_id=job.id, epoch=1, now=NOW)).id == run.id
+    assert await _lease_as(runner_name(job.id, 1), urls, name) == 2
+    try:
+        await control.finish_job(job.id, 1, JobEnding(outcome=JobStatus.COMPLETED), now=NOW)
+    except JobUnfinished:
+        pass
+    else:
+        raise AssertionError("two pages are in flight")
+    await control.amend_job(job.id, priority=1, limits=OrderLimits(max_depth=1), now=NOW)
+    work = await control.pending_work()
+    assert (work.total_pending, work.total_assigned, work.jobs[JobStatus.PROCESSING]) == (4, 2, 1)
+    [recovered] = await control.recover_stale_jobs(now=NOW + HOUR_MS)
+    assert recovered.status is JobStatus.PENDING
+    assert await control.claim_job(name, now=NOW + HOUR_MS) is not None
+    failed = await control.finish_job(job.id, 2, JobEnding(outcome=JobStatus.FAILED), now=NOW)
+    assert await control.finish_job(job.id, 2, JobEnding(outcome=JobStatus.FAILED), now=NOW) == failed
+    await control.retry_job(job.id, fresh=True, quota=quota, now=NOW)
+    assert await control.claim_job(name, now=NOW) is not None
+    assert await _lease_as("joined", urls, name, NOW + HOUR_MS) > 0
+    await control.set_desired_state(job.id, DesiredState.CANCEL, now=NOW)
+    ended = await control.finish_job(job.id, 3, JobEnding(outcome=JobStatus.CANCELLED), now=NOW)
+    assert await control.get_job(job.id) == ended
+    assert [event.to_status for event in await control.job_events(job.id, after=0)][-1] is JobStatus.CANCELLED
+    assert (await control.job_counts())[JobStatus.CANCELLED] == 1
+    assert len(await control.take_messages(WEBHOOK_TOPIC, now=NOW + HOUR_MS)) == 2
+    assert await control.job_news(0) is False
+
+
+async def _refused_twice(control: ControlStore, name: str) -> None:
+    """A second job on the crawl, and one past the quota."""
+    for quota, error in ((None, JobConflict), (JobQuota(max_jobs_per_day=1), QuotaExceeded)):
+        try:
+            await control.submit_job(JobRequest(payload={}, crawl=name, key_id=name), quota=quota, now=NOW)
+        except error:
+            continue
+        raise AssertionError(f"{error.__name__} was to be raised")
+
+
+async def _lease_as(worker: str, urls: UrlStore, name: str, now: int = NOW) -> int:
+    request = LeaseRequest(worker=worker, request_id=worker, slots=9, crawl=name, lease_ms=2 * HOUR_MS)
+    return len((await urls.lease(request, now=now)).leases)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outrider.cli.settings import variable_of
+from outrider.cli.settings import IN_SECONDS, variable_of
 from outrider.model.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -143,7 +143,8 @@ def test_a_drawing_that_is_missing_or_not_current_is_found() -> None:
 def test_every_setting_is_documented_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(OUTRIDER_\w+)` \| ([\d.]+) \|", text_of("docs/reference/settings.md"), re.MULTILINE))
     defaults = msgspec.structs.asdict(Settings())
-    defaults["crash_threshold_ms"] //= 1000
+    for field in IN_SECONDS:
+        defaults[field] //= 1000
     assert rows == {variable_of(field): str(default) for field, default in defaults.items()}
 
 

@@ -3,6 +3,8 @@
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from outrider.model.errors import JobConflict, OutriderError, StoreError
+
 if TYPE_CHECKING:
     from outrider.crawler.progress import CrawlEnding
 
@@ -21,9 +23,16 @@ class ExitCode(IntEnum):
     STOPPED = 13
     PAUSED = 14
     CANCELLED = 15
+    FAILED = 16
     INTERRUPTED = 130
 
 
 def exit_code_of(ending: "CrawlEnding") -> ExitCode:
     """Tell how a process ends whose crawl ended so: the code of the same name, where a drained crawl is well."""
     return ExitCode.OK if ending.name == "DRAINED" else ExitCode[ending.name]
+
+
+def exit_code_of_error(error: OutriderError) -> ExitCode:
+    """Tell how a process ends that failed so; to ask a job at the wrong time is no trouble of the store."""
+    is_trouble = isinstance(error, StoreError) and not isinstance(error, JobConflict)
+    return ExitCode.STORE if is_trouble else ExitCode.REFUSED

@@ -13,9 +13,27 @@ from typing import Annotated, Never
 import typer
 
 from outrider import __version__
-from outrider.cli import bench, config, crawl, db, demo, explain, export, keys, retry, serve, status, urls, work
+from outrider.cli import (
+    bench,
+    config,
+    crawl,
+    db,
+    demo,
+    explain,
+    export,
+    jobs,
+    keys,
+    retry,
+    runner,
+    serve,
+    status,
+    supervise,
+    urls,
+    work,
+)
 from outrider.cli.exits import ExitCode as ExitCode
-from outrider.model.errors import OutriderError, StoreError
+from outrider.cli.exits import exit_code_of_error
+from outrider.model.errors import OutriderError
 
 YOUNG_OBJECTS = 50_000
 """After how many new objects the collector looks for cycles among them."""
@@ -40,6 +58,9 @@ app.command()(explain.explain)
 app.command()(demo.demo)
 app.command()(serve.serve)
 app.command()(work.work)
+app.command()(supervise.supervise)
+app.command(hidden=True)(runner.runner)
+app.add_typer(jobs.app, name="jobs")
 app.add_typer(keys.app, name="keys")
 
 
@@ -68,7 +89,7 @@ def main() -> None:
     try:
         _run()
     except OutriderError as error:
-        _fail(str(error), ExitCode.STORE if isinstance(error, StoreError) else ExitCode.REFUSED)
+        _fail(str(error), exit_code_of_error(error))
     except KeyboardInterrupt:
         _fail("interrupted", ExitCode.INTERRUPTED)
     except SystemExit as ending:

@@ -76,10 +76,13 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 async def open_crawl(plan: "CrawlPlan", settings: "Settings") -> AsyncIterator[Opened]:
     """Open the store of a plan and find its crawl; raises `InvalidInput` where either is missing."""
     from outrider.crawler.plan import store_dsn
+    from outrider.store.dsn import parse_dsn
     from outrider.store.opening import open_store
 
     dsn = store_dsn(plan)
-    _check_there(dsn)
+    if not is_there(dsn):
+        place = parse_dsn(dsn).shown
+        raise InvalidInput(f"there is no crawl in {place}: `outrider crawl SEED` begins one, --data names its folder")
     async with await open_store(dsn, settings) as stores:
         try:
             crawl = await stores.urls.get_crawl(plan.crawl)
@@ -89,21 +92,19 @@ async def open_crawl(plan: "CrawlPlan", settings: "Settings") -> AsyncIterator[O
         yield Opened(plan, stores, crawl)
 
 
-def _check_there(dsn: str) -> None:
-    """Refuse a file that is not there: opening it would create it."""
+def is_there(dsn: str) -> bool:
+    """Tell whether a store is there; to open a file that is not would create it."""
     from pathlib import Path
 
     from outrider.store.dsn import SqliteDsn, parse_dsn
 
     parsed = parse_dsn(dsn)
     if not isinstance(parsed, SqliteDsn):
-        return
+        return True
     try:
-        if Path(parsed.path).is_dir() or Path(parsed.path).stat().st_size:
-            return
+        return Path(parsed.path).is_dir() or Path(parsed.path).stat().st_size > 0
     except OSError:
-        pass
-    raise InvalidInput(f"there is no crawl in {parsed.path}: `outrider crawl SEED` begins one, --data names its folder")
+        return False
 
 
 def _no_such_crawl(name: str, dsn: str, names: list[str]) -> str:

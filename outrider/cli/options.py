@@ -52,12 +52,12 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> object:
-        """The value as its place tells it: without passwords, and the length of a lease in seconds."""
+        """The value as its place tells it: without passwords, and some spans in seconds."""
         if isinstance(self.value, str):
             return without_password(self.value)
         if isinstance(self.value, tuple):
             return [without_password(each) for each in self.value]
-        if isinstance(self.value, int) and self.field == "crash_threshold_ms":
+        if isinstance(self.value, int) and self.field in values.IN_SECONDS:
             return self.value / 1000
         return self.value
 
@@ -351,8 +351,8 @@ def _check_key(place: str, table: str, key: str) -> None:
         raise InvalidInput(f"{place} is not a setting: {option.flag} is for the command line alone")
     if option is not None:
         return
-    if key == "crash_threshold_ms":
-        raise InvalidInput(f"{place} is not a setting: set crash_threshold, in seconds")
+    if key in values.IN_SECONDS:
+        raise InvalidInput(f"{place} is not a setting: set {key.removesuffix('_ms')}, in seconds")
     for home, options in TABLES.items():
         if key in options:
             raise InvalidInput(f"{place} is not a setting of [{table}]: put it below [{home}]")

@@ -1,10 +1,13 @@
 """`outrider serve`: the frontier as a service."""
 
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+
+from outrider.cli.supervise import MEMORY_LIMIT, MOST_RUNNERS, bytes_of
 
 if TYPE_CHECKING:
     from outrider.crawler.plan import CrawlPlan
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 
 PORT = 7071
 SECURITY = "Security"
+JOBS = "Jobs"
 LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 
@@ -45,6 +49,14 @@ def serve(
         bool | None,
         typer.Option("--allow-private", help="Take URLs of private addresses too.", rich_help_panel=SECURITY),
     ] = None,
+    with_runners: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, max=MOST_RUNNERS, help="Run jobs too, so many at once.", rich_help_panel=JOBS),
+    ] = 0,
+    memory_limit: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="A runner with more in use is ended.", rich_help_panel=JOBS),
+    ] = MEMORY_LIMIT,
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Settings file. [default: outrider.toml where there is one]")
     ] = None,
@@ -57,6 +69,7 @@ def serve(
     import logging
 
     from outrider.cli.options import load_plan
+    from outrider.cli.running import run_to_its_end
     from outrider.service.server import ServerOptions, Tls
 
     plan, settings, _ = load_plan({"data": data, "store": store, "allow_private": allow_private}, config_path=config)
@@ -68,24 +81,21 @@ def serve(
 
         raise InvalidInput("TLS needs both --tls-cert and --tls-key")
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    # The thread that writes to SQLite waits this long for the interpreter while requests keep it busy.
-    sys.setswitchinterval(0.0002)
     options = ServerOptions(host=host, port=port, tls=tls)
-    _run(plan, settings, options, rate_limit)
+    jobs = Jobs(with_runners, bytes_of(memory_limit))
+    run_to_its_end(_serve(plan, settings, options, rate_limit, jobs))
 
 
-def _run(plan: "CrawlPlan", settings: "Settings", options: "ServerOptions", rate: float) -> None:
-    import asyncio
+class Jobs(NamedTuple):
+    """How jobs are run beside the service."""
 
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(_serve(plan, settings, options, rate))
-    else:
-        uvloop.run(_serve(plan, settings, options, rate))
+    runners: int
+    """None are where this is 0."""
+    memory_limit: int
 
 
-async def _serve(plan: "CrawlPlan", settings: "Settings", options: "ServerOptions", rate: float) -> None:
+async def _serve(plan: "CrawlPlan", settings: "Settings", options: "ServerOptions", rate: float, jobs: Jobs) -> None:
+    from outrider.cli.supervising import delivering, supervising
     from outrider.crawler.plan import store_dsn
     from outrider.service.app import open_service
     from outrider.service.server import serve as serve_until_stopped
@@ -112,7 +122,13 @@ async def _serve(plan: "CrawlPlan", settings: "Settings", options: "ServerOption
                 print("outrider: without --tls-cert, keys travel readable for all on the way", file=sys.stderr)
             sys.stderr.flush()
 
-        await serve_until_stopped(service, options, on_ready=tell, on_stop=[service.stop])
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(delivering(service, plan))
+            if jobs.runners:
+                await stack.enter_async_context(
+                    supervising(service, plan, settings, runners=jobs.runners, memory_limit=jobs.memory_limit)
+                )
+            await serve_until_stopped(service, options, on_ready=tell, on_stop=[service.stop])
 
 
 def _refuse_without_key(plan: "CrawlPlan", host: str) -> None:

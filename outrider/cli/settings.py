@@ -15,7 +15,8 @@ from outrider.model.errors import InvalidInput, shown
 from outrider.model.settings import Settings
 
 PREFIX: Final = "OUTRIDER_"
-CRASH_THRESHOLD: Final = "OUTRIDER_CRASH_THRESHOLD"
+IN_SECONDS: Final = frozenset({"crash_threshold_ms", "beat_every_ms", "stale_after_ms", "watchdog_every_ms"})
+"""What is kept in milliseconds and told in seconds, under a name without `_ms`."""
 YEAR_MS: Final = 365 * 24 * 3600 * 1000
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
@@ -28,6 +29,9 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "backoff_base_ms": (0, YEAR_MS),
     "backoff_cap_ms": (0, YEAR_MS),
     "backoff_jitter": (0, 1),
+    "beat_every_ms": (10, YEAR_MS),
+    "stale_after_ms": (100, YEAR_MS),
+    "watchdog_every_ms": (10, YEAR_MS),
 }
 
 _MOST_SHOWN = 500
@@ -125,7 +129,7 @@ def _number(kind: type[int] | type[float], text: str, wanted: str) -> int | floa
 
 def _kind_of(field: msgspec.structs.FieldInfo) -> ValueKind:
     lowest, highest = BOUNDS[field.name]
-    if field.name == "crash_threshold_ms":
+    if field.name in IN_SECONDS:
         return seconds_kept_as_ms(lowest, highest)
     return number(lowest, highest) if field.type is float else whole_number(lowest, highest)
 
@@ -136,8 +140,8 @@ KINDS: Final[Mapping[str, ValueKind]] = {field.name: _kind_of(field) for field i
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read every setting that the environment names; the others keep their defaults.
 
-    `OUTRIDER_<FIELD>` sets the field of that name. The length of a lease alone is told in seconds,
-    as `OUTRIDER_CRASH_THRESHOLD`, fractions allowed.
+    `OUTRIDER_<FIELD>` sets the field of that name. What is told in seconds, fractions allowed, is called
+    without the unit: `OUTRIDER_CRASH_THRESHOLD` is the length of a lease.
     """
     refuse_wrong_unit(environ)
     values: dict[str, object] = {}
@@ -153,21 +157,31 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 
 def variable_of(field: str) -> str:
     """Name the environment variable that sets a field."""
-    return CRASH_THRESHOLD if field == "crash_threshold_ms" else PREFIX + field.upper()
+    return PREFIX + (field.removesuffix("_ms") if field in IN_SECONDS else field).upper()
 
 
 def refuse_wrong_unit(environ: Mapping[str, str]) -> None:
-    """Refuse the length of a lease in milliseconds, which would else be left unread."""
-    wrong_unit = f"{CRASH_THRESHOLD}_MS"
-    if wrong_unit in environ:
-        raise InvalidInput(f"{wrong_unit} is not a setting: set {CRASH_THRESHOLD}, in seconds")
+    """Refuse milliseconds where seconds are told: they would else be left unread."""
+    for field in sorted(IN_SECONDS):
+        wrong_unit = PREFIX + field.upper()
+        if wrong_unit in environ:
+            raise InvalidInput(f"{wrong_unit} is not a setting: set {variable_of(field)}, in seconds")
 
 
 def check_orders(settings: Settings, places: Mapping[str, str]) -> None:
-    """Refuse a first wait above its cap; `places` names where a field was set, if not in its variable."""
+    """Refuse a first wait above its cap, and beats that come too late.
+
+    `places` names where a field was set, if not in its variable.
+    """
     for base, cap in (("retry_base_ms", "retry_cap_ms"), ("backoff_base_ms", "backoff_cap_ms")):
         if getattr(settings, base) > getattr(settings, cap):
             raise InvalidInput(
                 f"{places.get(base) or variable_of(base)} is {getattr(settings, base)}, more than "
                 f"{places.get(cap) or variable_of(cap)}, which is {getattr(settings, cap)}"
             )
+    if settings.beat_every_ms * 2 > settings.stale_after_ms:
+        places = {field: places.get(field) or variable_of(field) for field in ("beat_every_ms", "stale_after_ms")}
+        raise InvalidInput(
+            f"{places['beat_every_ms']} is {settings.beat_every_ms / 1000:g}, more than half of "
+            f"{places['stale_after_ms']}, which is {settings.stale_after_ms / 1000:g}: every beat would be too late"
+        )

@@ -154,8 +154,7 @@ async def _waiting(opened: Opened, now: int) -> list[WaitingDomain]:
 async def _waiting_domain(opened: Opened, queue: "WaitingQueue", now: int) -> WaitingDomain:
     from outrider.crawler.page_lines import utc_text
 
-    # A queue is ready at this moment at the earliest; its gate may be closed for longer.
-    until = max(queue.ready_at, queue.backoff_until, queue.blocked_until)
+    until = queue.waits_until
     return WaitingDomain(
         domain=queue.domain or queue.key,
         reason=await _reason_to_wait(opened, queue, now),
@@ -171,6 +170,8 @@ async def _reason_to_wait(opened: Opened, queue: "WaitingQueue", now: int) -> st
 
     if queue.blocked_until > now:
         return "blocked by an operator"
+    if queue.robots_until > now:
+        return await _unreachable_robots(opened, queue.domain or queue.key)
     page = await opened.urls.list_tasks(opened.name, TaskFilter(state=TaskState.PENDING, key=queue.key), limit=100)
     reason = next((task.reason for task in page.tasks if task.reason), None)
     if queue.backoff_until > now:
@@ -178,6 +179,14 @@ async def _reason_to_wait(opened: Opened, queue: "WaitingQueue", now: int) -> st
     if (await opened.urls.counts(opened.name, queue.key)).assigned:
         return "waiting for what is in flight"
     return "its URLs are not due yet" if reason is None else f"to be tried again after {reason}"
+
+
+async def _unreachable_robots(opened: Opened, domain: str) -> str:
+    from outrider.crawler.robots import unreachable_because
+
+    _, text = await opened.urls.robots_text(domain) or ("", "")
+    because = unreachable_because(text)
+    return "robots.txt unreachable" if because is None else f"robots.txt unreachable: {because}"
 
 
 async def _failures(opened: Opened) -> tuple[dict[str, int], bool]:

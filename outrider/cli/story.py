@@ -44,7 +44,9 @@ def advice(evidence: Evidence, plan: CrawlPlan) -> list[str]:
             return ["crawl again, which gives its domain a new budget, or with a higher --max-pages-per-domain"]
         case Cause.CANCELLED:
             return ["`outrider crawl --fresh` begins it anew"]
-        case Cause.FAILED | Cause.ROBOTS_UNREACHABLE:
+        case Cause.ROBOTS_UNREACHABLE:
+            return [f"{same_crawl('retry-failed', plan)}  # asks for robots.txt again", *run_again]
+        case Cause.FAILED:
             return [f"{same_crawl('retry-failed', plan)} --filter {shlex.quote(evidence.url)}", *run_again]
         case Cause.ROBOTS:
             if evidence.robots is not None and evidence.robots.allowed:

@@ -161,9 +161,11 @@ async def work_for(
     """Work for an open frontier until stopped, or until the crawl is done; tell how it ended."""
     import socket
 
-    from outrider.service.crew import Crew
+    from outrider.crawler.crew import Crew
+    from outrider.model.identifiers import new_uuid7
 
-    name = f"{socket.gethostname()}-{os.getpid()}"
+    # Never used before: leases of a process that had the same name are not ours.
+    name = f"{socket.gethostname()[:150]}-{os.getpid()}-{new_uuid7()}"
     async with Crew(frontier, plan, lease_ms=settings.crash_threshold_ms, name=name) as crew:
         _tell(f"working for {crawl or 'all crawls'} at {frontier.base}")
         ending = await crew.work(crawl, stop, until_done=until_done)

@@ -2,7 +2,7 @@
 
 from outrider.control.evidence import Evidence
 from outrider.control.wording import byte_count, moment, moment_and_distance, span
-from outrider.crawler.page_tail import split_location
+from outrider.crawler.settled_pages import split_location
 from outrider.model.artifact import Artifact
 from outrider.model.lease import Outcome
 from outrider.model.task import CrawlState, DiscoveryType, Task
@@ -31,7 +31,16 @@ _TRAPS = {
     "trap_session_id": "it carries the number of a session",
 }
 _WAITING = frozenset(
-    {Cause.BLOCKED, Cause.BACK_OFF, Cause.RETRY, Cause.NOT_DUE, Cause.DELAY, Cause.ROBOTS_FIRST, Cause.QUEUED}
+    {
+        Cause.BLOCKED,
+        Cause.BACK_OFF,
+        Cause.RETRY,
+        Cause.NOT_DUE,
+        Cause.DELAY,
+        Cause.ROBOTS_FIRST,
+        Cause.ROBOTS_UNREACHABLE,
+        Cause.QUEUED,
+    }
 )
 _SHOWN_SEEDS = 3
 
@@ -70,8 +79,6 @@ def headline(evidence: Evidence) -> str:
             return f"fetched: the site answered {task.http_status if task else 0}"
         case Cause.ROBOTS:
             return "not fetched: forbidden by the site's robots.txt"
-        case Cause.ROBOTS_UNREACHABLE:
-            return f"not fetched: {why.detail}, so nothing of the site may be"
         case _:
             times = task.attempt_count if task else 0
             return f"failed after {times:,} attempt{'' if times == 1 else 's'}: {why.detail or 'no reason given'}"
@@ -93,6 +100,10 @@ def _waiting(evidence: Evidence) -> str:
             return f"waiting: not due until {moment_of_end}"
         case Cause.DELAY:
             return f"waiting: for the delay between two requests to its domain, until {moment_of_end}"
+        case Cause.ROBOTS_UNREACHABLE:
+            because = evidence.robots.unreachable_because if evidence.robots else None
+            reason = f" ({because})" if because else ""
+            return f"waiting: the robots.txt of its site could not be fetched{reason}; next try {moment_of_end}"
         case Cause.ROBOTS_FIRST:
             return "waiting: the robots.txt of its site has to be read first"
         case _:

@@ -49,7 +49,14 @@ class Links:
     """The rules of one crawl for what to follow; long pages are judged in threads, several at a time."""
 
     def __init__(
-        self, scope: Scope, rules: CrawlRules, progress: Progress, *, ignore_nofollow: bool, sitemaps: bool
+        self,
+        scope: Scope,
+        rules: CrawlRules,
+        progress: Progress,
+        *,
+        ignore_nofollow: bool,
+        sitemaps: bool,
+        follow_links: bool = True,
     ) -> None:
         self.scope = scope
         self.known = Known()
@@ -57,6 +64,7 @@ class Links:
         self._progress = progress
         self._ignore_nofollow = ignore_nofollow
         self._sitemaps = sitemaps
+        self._follow_links = follow_links
         self._counting = threading.Lock()
         """For what threads change: the counts of what is skipped, and the queries of each path."""
         self._variants = QueryVariants()
@@ -64,6 +72,9 @@ class Links:
 
     def of_page(self, page: Page, lease: Lease, *, nofollow: bool) -> list[Discovered]:
         """Choose the links of a page to follow."""
+        if not self._follow_links:
+            self._skip("links are not followed", len(page.links))
+            return []
         obeys = not self._ignore_nofollow
         if nofollow and obeys:
             self._skip("nofollow", len(page.links))
@@ -83,6 +94,9 @@ class Links:
 
     def of_feed(self, feed: Feed, lease: Lease) -> list[Discovered]:
         """Choose the entries of a feed to follow."""
+        if not self._follow_links:
+            self._skip("links are not followed", len(feed.entries))
+            return []
         depth = lease.depth + 1
         urls = (entry.url for entry in feed.entries)
         return [

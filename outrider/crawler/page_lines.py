@@ -72,6 +72,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 _BEGINNING = _Head(0, "", 0)
+_ENCODER: Final = msgspec.json.Encoder()
 
 
 class PageLines:
@@ -85,7 +86,6 @@ class PageLines:
         self._file = file
         self._whole = whole
         """Where the last whole line ends; what lies beyond stays until there is something to write."""
-        self._encoder = msgspec.json.Encoder()
         self.last_id = last.id
         """The id of the last line in the file, 0 where there is none."""
         self.last_url = last.url
@@ -125,10 +125,7 @@ class PageLines:
             raise InvalidInput(
                 f"lines must come in the order of their ids, not as {shown([line.id for line in fresh])}"
             )
-        try:
-            data = self._encoder.encode_lines(fresh)
-        except UnicodeEncodeError:  # halves of surrogate pairs, which headers in no known encoding bring along
-            data = self._encoder.encode_lines([_encodable(line) for line in fresh])
+        data = encoded(fresh)
         if isinstance(self._file, LockedFile):
             if self._whole < self._file.size:
                 self._file.cut(self._whole)
@@ -153,6 +150,14 @@ class PageLines:
             self._file.sync()
         finally:
             self._file.close()
+
+
+def encoded(lines: Sequence[PageLine]) -> bytes:
+    """Write lines as they stand in a file, each with its end."""
+    try:
+        return _ENCODER.encode_lines(lines)
+    except UnicodeEncodeError:  # halves of surrogate pairs, which headers in no known encoding bring along
+        return _ENCODER.encode_lines([_encodable(line) for line in lines])
 
 
 def utc_text(milliseconds: int) -> str:

@@ -1,27 +1,22 @@
 """The tail of a crawl: its completed pages, copied from the store to a file of JSON lines as they come.
 
 The store is the truth and the file follows it, so that a kill between the two loses no line and doubles none.
-Of several processes on one crawl, whichever has the file copies the pages of all. The log outlives a crawl that is
-deleted: what was reported before the crawl was created is not of this crawl, but of an older one with its name.
+Of several processes on one crawl, whichever has the file copies the pages of all.
 """
 
 import asyncio
 import logging
-from pathlib import Path
 from typing import Final
 
-from outrider.crawler.page_lines import STANDARD_OUTPUT, PageLine, PageLines, utc_text
-from outrider.model.artifact import Artifact, ArtifactHorizon
+from outrider.crawler.page_lines import STANDARD_OUTPUT, PageLines
+from outrider.crawler.settled_pages import SettledPages
 from outrider.model.errors import StoreNotOurs, StoreUnavailable
-from outrider.model.lease import Outcome
-from outrider.model.task import Kind
 from outrider.store.protocols import UrlStore
 
 logger = logging.getLogger(__name__)
 
 EVERY_S: Final = 0.5
 SETTLING_S: Final = 0.02
-AT_ONCE: Final = 1_000
 
 
 class PageTail:
@@ -33,14 +28,11 @@ class PageTail:
         self._path = path
         self._lines: PageLines | None = None
         self._position = 0
-        self._created_at = 0
-        self._earlier: ArtifactHorizon | None = None
-        self._settled = 0
-        """Up to here no artifact can turn up any more that is not there yet."""
+        self._pages = SettledPages(urls, crawl)
 
     async def open(self) -> None:
         """Take the file where nobody has it, and find the place to go on from."""
-        self._created_at = (await self._urls.get_crawl(self._crawl)).created_at
+        self._pages.created_at = (await self._urls.get_crawl(self._crawl)).created_at
         lines = await asyncio.to_thread(PageLines.try_open, self._path)
         if lines is not None and lines.last_id and await self._is_older_than_the_crawl(lines):
             await asyncio.to_thread(lines.set_aside)
@@ -59,7 +51,7 @@ class PageTail:
         try:
             found = await self._urls.artifacts(self._crawl, after_id=lines.last_id - 1, limit=1)
             if found and (found[0].artifact_id, found[0].url) == (lines.last_id, lines.last_url):
-                return found[0].reported_at < self._created_at
+                return found[0].reported_at < self._pages.created_at
             raise StoreNotOurs(
                 f"{self._path} has the pages of another crawl: its last line is not in this store; "
                 "name another file, or move that one away"
@@ -83,26 +75,11 @@ class PageTail:
             await self.open()
             if self._lines is None:
                 return
-        await self._settle()
-        while self._position < self._settled:
-            artifacts = await self._urls.artifacts(self._crawl, after_id=self._position, limit=AT_ONCE)
-            settled = [artifact for artifact in artifacts if artifact.artifact_id <= self._settled]
-            self._lines.append([_line(artifact) for artifact in settled if self._belongs(artifact)])
-            whole = len(settled) == AT_ONCE
-            self._position = settled[-1].artifact_id if whole else self._settled
-
-    def _belongs(self, artifact: Artifact) -> bool:
-        is_page = artifact.kind is Kind.PAGE and artifact.outcome == Outcome.DONE
-        return is_page and artifact.reported_at >= self._created_at
-
-    async def _settle(self) -> None:
-        horizon = await self._urls.artifact_horizon()
-        if horizon.oldest_writer == horizon.next_writer:
-            self._settled, self._earlier = horizon.last_id, None
-        elif self._earlier is None:
-            self._earlier = horizon
-        elif horizon.oldest_writer >= self._earlier.next_writer:
-            self._settled, self._earlier = self._earlier.last_id, horizon
+        await self._pages.settle()
+        while self._position < self._pages.settled:
+            pages, position = await self._pages.read(self._position)
+            self._lines.append(pages)
+            self._position = position
 
     async def finish(self, patience_s: float = 10.0) -> None:
         """Copy everything that is there now, and let go of the file."""
@@ -122,7 +99,7 @@ class PageTail:
     async def _copied_up_to(self, last_id: int) -> bool:
         """Copy up to here and let go of the file; False where another process has it."""
         await self.copy()
-        while self._lines is not None and self._settled < last_id:
+        while self._lines is not None and self._pages.settled < last_id:
             await asyncio.sleep(SETTLING_S)
             await self.copy()
         was_ours = self._lines is not None
@@ -134,33 +111,3 @@ class PageTail:
         if self._lines is not None:
             self._lines.close()
             self._lines = None
-
-
-def split_location(location: str | None) -> tuple[str | None, int | None]:
-    """Take a place in the archive apart: the file and the offset of the response in it."""
-    if location is None or location.count(":") != 2:
-        return None, None
-    file, offset, _ = location.split(":")
-    return Path(file).name, int(offset)
-
-
-def _line(artifact: Artifact) -> PageLine:
-    fetch = artifact.fetch
-    warc_file, warc_offset = split_location(fetch.content_location)
-    return PageLine(
-        id=artifact.artifact_id,
-        url=artifact.url,
-        status=fetch.http_status,
-        depth=artifact.depth,
-        title=fetch.title,
-        links=fetch.links_found,
-        images=fetch.images_found,
-        digest=fetch.digest,
-        fetched_at=None if fetch.fetched_at is None else utc_text(fetch.fetched_at),
-        content_type=fetch.content_type,
-        elapsed_ms=fetch.elapsed_ms,
-        redirects=fetch.redirects,
-        noindex=fetch.noindex,
-        warc_file=warc_file,
-        warc_offset=warc_offset,
-    )

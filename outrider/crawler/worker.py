@@ -9,17 +9,17 @@ whose lease is lost is stopped, since somebody else may be fetching the page by 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from outrider.crawler.visit import Visitor
 from outrider.frontier.protocol import Frontier, Work
 from outrider.model.errors import OutriderError, StoreUnavailable, shown
 from outrider.model.identifiers import new_uuid7
 from outrider.model.lease import Lease, LeaseGrant, LeaseRequest, Outcome, Renewal, Report, ReportAnswer, Token, Verdict
+from outrider.model.task import Discovered
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,18 @@ RETRY_S: Final = 0.5
 MAX_REASON: Final = 500
 
 
+class LeaseVisitor(Protocol):
+    """Who makes a report of a lease."""
+
+    async def visit(self, lease: Lease, asked_at: float) -> Report:
+        """Fetch what a lease is for; `asked_at` is when the worker asked for it, on the monotonic clock."""
+        ...
+
+    def acknowledged(self, lease: Lease, links: Sequence[Discovered]) -> None:
+        """Note that the frontier has the links of a page."""
+        ...
+
+
 class _Visit(NamedTuple):
     task: "asyncio.Task[None]"
     began_at: float
@@ -52,15 +64,15 @@ class _Waiting(NamedTuple):
 
 
 class Worker:
-    """Works on one crawl until it is stopped, or told that nothing is left to do."""
+    """Works on one crawl, or with None on any, until it is stopped or told that nothing is left to do."""
 
     def __init__(
         self,
         frontier: Frontier,
-        visitor: Visitor,
+        visitor: LeaseVisitor,
         *,
         name: str,
-        crawl: str,
+        crawl: str | None,
         slots: int,
         lease_ms: int,
         run_id: str | None = None,
@@ -83,6 +95,8 @@ class Worker:
         """Leases whose visits have ended without a report."""
         self._failure: Exception | None = None
         """What makes going on pointless: the store or the archive cannot be written."""
+        self.moved_at = time.monotonic()
+        """When it last asked for work or was done with a visit."""
 
     @property
     def in_flight(self) -> int:
@@ -122,6 +136,7 @@ class Worker:
                     freed.cancel()
                     continue
                 work = await self._ask(free)
+                self.moved_at = time.monotonic()
                 for lease in work.grant.leases:
                     task = asyncio.create_task(self._carry_out(lease, work.asked_at))
                     self._visits[lease.token] = _Visit(task, work.asked_at)
@@ -155,12 +170,13 @@ class Worker:
             if answer.verdict is Verdict.REJECTED:
                 await self._charge(lease, asked_at, answer.detail)
             elif answer.verdict is not Verdict.LEASE_LOST:
-                self._visitor.acknowledged(links)
+                self._visitor.acknowledged(lease, links)
         except Exception as error:  # of the store or of the archive: the next page would fare no better
             self._failure = self._failure or error
             self._unreported.append(lease.token)
         finally:
             self._visits.pop(lease.token, None)
+            self.moved_at = time.monotonic()
             self._slot_is_free.set()
 
     async def _visited(self, lease: Lease, asked_at: float) -> Report:

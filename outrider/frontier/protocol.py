@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from outrider.model.lease import LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
-from outrider.model.task import AddResult, Discovered, Outlook
+from outrider.model.task import AddResult, Crawl, Discovered, Outlook
 
 
 class Work(NamedTuple):
@@ -36,6 +36,10 @@ class Frontier(Protocol):
 
     async def release(self, tokens: Sequence[Token]) -> list[Token]:
         """Give leases back uncharged; tell which were live."""
+        ...
+
+    async def show_crawl(self, name: str) -> Crawl:
+        """Show a crawl with its rules, limits and conduct; raises `UnknownCrawl`."""
         ...
 
     async def outlook(self, crawl: str) -> Outlook:

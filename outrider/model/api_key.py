@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from outrider.model.errors import OutriderError, shown
+from outrider.model.quota import JobQuota
 
 
 class Role(StrEnum):
@@ -36,6 +37,20 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     more."""
     created_at: datetime
     revoked_at: datetime | None = None
+    owner: str
+    """Whose jobs the key submits, sees and touches."""
+    max_active_jobs: int | None = None
+    max_pages_per_job: int | None = None
+    max_jobs_per_day: int | None = None
+
+    @property
+    def quota(self) -> JobQuota:
+        """How much it may have done for it."""
+        return JobQuota(
+            max_active_jobs=self.max_active_jobs,
+            max_pages_per_job=self.max_pages_per_job,
+            max_jobs_per_day=self.max_jobs_per_day,
+        )
 
 
 class UnknownKey(OutriderError):

@@ -89,3 +89,7 @@ class ClaimLost(StoreError):
 
 class JobConflict(StoreError):
     """Another live job holds the crawl, or the job is not in the state that the call needs."""
+
+
+class JobUnfinished(StoreError):
+    """A job was said to be complete while its crawl has something in flight, or soon will have; nothing was changed."""

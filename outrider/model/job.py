@@ -21,6 +21,9 @@ WATCHDOG: Final = "watchdog"
 
 TIMED_OUT: Final = "worker timed out"
 
+WEBHOOK_TOPIC: Final = "job-webhook"
+"""The topic of the messages that tell a job's webhook of its end."""
+
 TERMINAL: Final = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 """States that only an explicit retry leaves."""
 
@@ -68,6 +71,13 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     idempotency_key: str | None = None
     """The same user's second request with this key gives the first one's job."""
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    key_id: str | None = None
+    """The API key that submits it, whose quotas it counts for."""
+    webhook_url: str | None = None
+    """Where to tell of its end."""
+    webhook_secret: str | None = None
+    """What that is signed with; it is shown to nobody."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +109,33 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     source_id: str | None
     user_id: str | None
     idempotency_key: str | None
+    labels: Mapping[str, str]
+    key_id: str | None
+    webhook_url: str | None
+    webhook_secret: str | None
+    reason: str | None
+    """How a completed job ended: `drained`, `limit` or `waiting`."""
+    updated_at: datetime
+    """When its status, what the user asks for, its priority or its limits changed last; a beat is no change."""
+
+    def __repr__(self) -> str:
+        """Say which job it is, and not what its webhook is signed with: that must get into no log."""
+        return f"Job(id={self.id!r}, crawl={self.crawl!r}, status={self.status.value!r}, epoch={self.epoch})"
 
     @property
     def retries_left(self) -> bool:
         """Whether one more run may follow."""
         return self.retry_count < self.max_retries
+
+    @property
+    def begins_afresh(self) -> bool:
+        """Whether what its crawl knows is to be forgotten before its run is opened."""
+        return self.payload.get("fresh") is True and self.run_id is None
+
+
+def runner_name(job_id: str, epoch: int) -> str:
+    """Name the worker that leases for one epoch of a job: when the epoch ends, so do the leases of this name."""
+    return f"job-{job_id}-{epoch}"
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +144,37 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     status: JobStatus | None = None
     crawl: str | None = None
     user_id: str | None = None
+    source_id: str | None = None
+    label: tuple[str, str] | None = None
+    """A name and the value that it must have."""
+
+
+class JobSort(StrEnum):
+    """The order of a listing."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    PRIORITY = "priority"
+    """The highest first, and of those alike the oldest."""
+    UPDATED = "updated"
+    """What changed last comes first."""
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a listing, and where the next one starts."""
+
+    jobs: list[Job]
+    next_cursor: str | None
+
+
+class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there is to do, over all jobs that have not ended."""
+
+    jobs: Mapping[JobStatus, int]
+    """Jobs by status, the ended ones too."""
+    total_pending: int
+    """URLs that wait or are in flight."""
+    total_assigned: int
 
 
 class JobEnding(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,15 +183,21 @@ class JobEnding(msgspec.Struct, frozen=True, kw_only=True):
     outcome: JobStatus
     """`pending` asks for another run after an error that may pass, which costs a retry. `paused` says
     that the runner stopped in order: for a user who asked for that, or else for the next runner."""
+    reason: str | None = None
+    """Why the runner takes the crawl for complete. The store looks for itself, and writes down what it finds."""
     error_kind: str | None = None
     error_message: str | None = None
     retry_in_ms: int = 0
+    max_wait_ms: int = 900_000
+    """A crawl is not complete while something of it can become ready within so long."""
 
 
 class JobTransition(msgspec.Struct, frozen=True, kw_only=True):
     """One row of a job's history."""
 
     job_id: str
+    sequence: int
+    """Grows within a job, and no two rows ever have the same."""
     from_status: JobStatus | None
     to_status: JobStatus
     epoch: int

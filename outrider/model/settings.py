@@ -20,3 +20,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_cap_ms: int = 3_600_000
     backoff_jitter: float = 0.2
     """Share of a back-off that is added at random, so that crawlers do not return together."""
+    beat_every_ms: int = 10_000
+    """How often a supervisor says that its jobs are run."""
+    stale_after_ms: int = 120_000
+    """A job that was not beaten for so long has lost its runner."""
+    watchdog_every_ms: int = 60_000
+    """How often to look for jobs that have."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 import msgspec
 
@@ -92,6 +92,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     rules: CrawlRules
     limits: CrawlLimits
     created_at: int
+    conduct: Mapping[str, Any] | None = None
+    """How its workers are to behave, whoever they are; None leaves that to each of them."""
 
 
 class Discovered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -244,6 +246,13 @@ class WaitingQueue(msgspec.Struct, frozen=True, kw_only=True):
     pending: int
     backoff_until: int
     blocked_until: int
+    robots_until: int
+    """When its robots.txt, which could not be fetched, is tried again; 0 where that is not so."""
+
+    @property
+    def waits_until(self) -> int:
+        """Until when it waits at least: its gate may be closed for longer than the queue knows."""
+        return max(self.ready_at, self.backoff_until, self.blocked_until, self.robots_until)
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -143,6 +143,15 @@ def scope_of(
     )
 
 
+def is_read_in_linear_time(pattern: str) -> bool:
+    """Tell whether a regular expression is searched for by RE2, or raise `InvalidInput` where it is none.
+
+    >>> is_read_in_linear_time("/docs/[0-9]+"), is_read_in_linear_time("(?=a)b")
+    (True, False)
+    """
+    return not isinstance(_compiled(pattern, "pattern"), re.Pattern)
+
+
 class _Pattern(Protocol):
     def search(self, string: str, /) -> object | None: ...
 

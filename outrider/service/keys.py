@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from outrider.model.api_key import ApiKey, Role
+from outrider.model.quota import JobQuota
 from outrider.service.problems import Forbidden, RateExceeded, Unauthenticated
 from outrider.store.protocols import ControlStore
 
@@ -21,6 +22,8 @@ FRESH_S: Final = 2.0
 MOST_REMEMBERED: Final = 10_000
 DEFAULT_RATE: Final = 2_000.0
 """Requests per second of one key; a burst of as many is let through at once."""
+
+NO_QUOTA: Final = JobQuota()
 
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]", ""})
 
@@ -34,6 +37,11 @@ class Principal(NamedTuple):
     role: Role
     crawls: frozenset[str] | None = None
     """None where all are allowed."""
+    key_id: str | None = None
+    """None where no key was needed."""
+    owner: str | None = None
+    """Whose jobs are submitted and seen with it."""
+    quota: JobQuota | None = None
 
     def check(self, needed: Role, crawl: str | None = None) -> None:
         """Raise `Forbidden` where the key is not good for this."""
@@ -74,10 +82,18 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-async def create_key(control: ControlStore, name: str, role: Role, crawls: Sequence[str] = ()) -> NewKey:
+async def create_key(
+    control: ControlStore,
+    name: str,
+    role: Role,
+    crawls: Sequence[str] = (),
+    *,
+    owner: str | None = None,
+    quota: JobQuota = NO_QUOTA,
+) -> NewKey:
     """Make a key and keep what is to be kept of it."""
     made, digest = make_key()
-    await control.create_key(made.key_id, digest, name=name, role=role, crawls=crawls)
+    await control.create_key(made.key_id, digest, name=name, role=role, crawls=crawls, owner=owner, quota=quota)
     return made
 
 
@@ -120,7 +136,7 @@ class Keys:
         if key is None or not matches or key.revoked_at is not None:
             raise Unauthenticated("there is no such key, or it was revoked")
         self._rates.take(key.key_id)
-        return Principal(key.name, key.role, frozenset(key.crawls) or None)
+        return Principal(key.name, key.role, frozenset(key.crawls) or None, key.key_id, key.owner, key.quota)
 
     async def _needs_no_key(self) -> bool:
         if self._open_without_keys and time.monotonic() - self._asked_at > FRESH_S:

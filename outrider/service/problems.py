@@ -4,11 +4,15 @@ Every error that a frontier can raise has a word of its own, which stays the sam
 detail.
 """
 
+import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
+from outrider.control.desk import IdempotencyConflict
+from outrider.control.orders import OrderRefused
 from outrider.model.api_key import UnknownKey
 from outrider.model.domain import UnknownDomain
 from outrider.model.errors import (
@@ -17,6 +21,7 @@ from outrider.model.errors import (
     InvalidInput,
     InvalidTransition,
     JobConflict,
+    JobUnfinished,
     LimitExceeded,
     OutriderError,
     SchemaOutdated,
@@ -30,11 +35,13 @@ from outrider.model.errors import (
     UnknownCrawl,
 )
 from outrider.model.job import MixedModes, UnknownJob, UnknownRun
+from outrider.model.quota import Quota, QuotaExceeded
 from outrider.model.url import UrlRefused
 
 MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "urn:outrider:problem:"
 RETRY_AFTER_S: Final = 1
+A_JOB_MAY_END_S: Final = 60
 
 
 class Unauthenticated(OutriderError):
@@ -76,6 +83,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where in the body the mistake is, as a path: `$.items[3].priority`."""
     name: str | None = None
     """The name that was not found."""
+    quota: Quota | None = None
+    """The quota that is used up, and how much it allows."""
+    limit: int | None = None
+    retry_at: datetime | None = None
+    """When there is room again; left out where time alone makes none."""
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -100,12 +112,16 @@ KINDS: Final[Mapping[type[OutriderError], Kind]] = {
     InvalidTransition: Kind("invalid-transition", 409, "There is no such step"),
     ClaimLost: Kind("claim-lost", 409, "The claim is lost"),
     JobConflict: Kind("job-conflict", 409, "The job is in another state"),
+    JobUnfinished: Kind("job-unfinished", 409, "The job is not complete"),
+    IdempotencyConflict: Kind("idempotency-conflict", 409, "The idempotency key was used for another request"),
     MixedModes: Kind("mixed-modes", 409, "Other workers run in another mode"),
     LimitExceeded: Kind("limit-exceeded", 413, "The request is too large"),
     UnsupportedMedia: Kind("unsupported-media-type", 415, "The body is of another kind"),
     InvalidInput: Kind("invalid-input", 422, "A value is not of the form that it must have"),
     UrlRefused: Kind("url-refused", 422, "The URL cannot be crawled"),
+    OrderRefused: Kind("order-refused", 422, "The job cannot be ordered like that"),
     RateExceeded: Kind("rate-exceeded", 429, "Too many requests"),
+    QuotaExceeded: Kind("quota-exceeded", 429, "The quota of the API key is used up"),
     HeadersTooLarge: Kind("headers-too-large", 431, "The headers are too large"),
     StoreUnavailable: Kind("store-unavailable", 503, "The store is out of reach"),
     StoreError: Kind("store-error", 503, "The store could not do it"),
@@ -131,7 +147,7 @@ def problem_of(error: OutriderError, *, at: str | None = None) -> Problem:
     kind = kind_of(error)
     # What a store says of itself may name files and servers, which are the operator's and not the client's.
     detail = str(error) if kind.status < 500 or isinstance(error, StoreUnavailable) else kind.title
-    return Problem(
+    problem = Problem(
         type=PREFIX + kind.word,
         title=kind.title,
         status=kind.status,
@@ -139,6 +155,9 @@ def problem_of(error: OutriderError, *, at: str | None = None) -> Problem:
         at=at,
         name=error.name if isinstance(error, UnknownCrawl) else None,
     )
+    if isinstance(error, QuotaExceeded):
+        return msgspec.structs.replace(problem, quota=error.which, limit=error.limit, retry_at=error.retry_at)
+    return problem
 
 
 def headers_of(error: OutriderError) -> dict[str, str]:
@@ -147,7 +166,16 @@ def headers_of(error: OutriderError) -> dict[str, str]:
         return {"www-authenticate": 'Bearer realm="outrider"'}
     if isinstance(error, RateExceeded):
         return {"retry-after": str(max(round(error.retry_after_s), 1))}
+    if isinstance(error, QuotaExceeded) and (wait_s := _wait_s(error)) is not None:
+        return {"retry-after": str(wait_s)}
     return {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, StoreUnavailable) else {}
+
+
+def _wait_s(error: QuotaExceeded) -> int | None:
+    """Tell when it is worth asking again: for a job to end, now and then; for more pages than a job may have, never."""
+    if error.retry_at is not None:
+        return max(math.ceil((error.retry_at - datetime.now(UTC)).total_seconds()), 1)
+    return A_JOB_MAY_END_S if error.which is Quota.ACTIVE_JOBS else None
 
 
 def encoded(problem: Problem) -> bytes:
@@ -169,6 +197,8 @@ def error_of(status: int, body: bytes) -> OutriderError:
         return kind(f"the service answered {status}: {told}")
     if known is UnknownCrawl:
         return UnknownCrawl(problem.name or "")
+    if known is QuotaExceeded and problem.quota is not None and problem.limit is not None:
+        return QuotaExceeded(problem.quota, problem.limit, problem.retry_at)
     error = known.__new__(known)
     Exception.__init__(error, told)
     return error

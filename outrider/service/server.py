@@ -6,6 +6,7 @@ uvicorn brings HTTP/1.1 (httptools), TLS and the life of the process; HTTP/2 is 
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import ssl
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, cast
+from urllib.parse import quote
 
 import msgspec
 import uvicorn
@@ -45,6 +47,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     # 0 takes a free one.
     port: int = 7071
+    # A socket of this machine to listen on instead, for the user of this process alone.
+    socket_path: Path | None = None
     tls: Tls | None = None
     # How long a connection may be open without a request.
     keep_alive_s: int = 120
@@ -72,13 +76,16 @@ class Server:
 
     @property
     def base_url(self) -> str:
-        """The address, without a slash at the end."""
+        """The address, without a slash at the end; of a socket as `outrider.connect` takes it."""
+        if self.options.socket_path is not None:
+            return f"http+unix://{quote(str(self.options.socket_path), safe='')}"
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
         return f"{'https' if self.options.tls else 'http'}://{host}:{self.port}"
 
     async def __aenter__(self) -> Self:
         listener = _listener(self.options)
-        self.port = listener.getsockname()[1]
+        if self.options.socket_path is None:
+            self.port = listener.getsockname()[1]
         self._running = asyncio.create_task(self._uvicorn.run_until_stopped([listener]))
         ready = asyncio.create_task(self._uvicorn.ready.wait())
         await asyncio.wait([self._running, ready], return_when=asyncio.FIRST_COMPLETED)
@@ -97,6 +104,8 @@ class Server:
             act()
         self._uvicorn.should_exit = True
         await self._running
+        if self.options.socket_path is not None:
+            self.options.socket_path.unlink(missing_ok=True)
 
 
 async def serve(
@@ -257,8 +266,11 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _listener(options: ServerOptions) -> socket.socket:
+    if options.socket_path is not None:
+        return _local_listener(options.socket_path)
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio sends small answers at once; else each waits 40 ms for an acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((options.host, options.port))
@@ -267,4 +279,23 @@ def _listener(options: ServerOptions) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ServerFailed(f"cannot serve on {options.host}:{options.port}: {error.strerror or error}") from error
+    return listener
+
+
+def _local_listener(path: Path) -> socket.socket:
+    """Listen on a socket in the file system that only its owner can connect to, from the first moment on."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    beginning = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        # Bound under another name, it is nobody's door before its rights are set; and where a killed process has left
+        # its own, that one is replaced.
+        beginning.unlink(missing_ok=True)
+        listener.bind(str(beginning))
+        beginning.chmod(0o600)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        beginning.replace(path)
+    except OSError as error:
+        listener.close()
+        raise ServerFailed(f"cannot serve on {path}: {error.strerror or error}") from error
     return listener

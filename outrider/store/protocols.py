@@ -25,11 +25,6 @@ from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, Do
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.job import (
     CrawlProgress,
-    Job,
-    JobEnding,
-    JobFilter,
-    JobRequest,
-    JobTransition,
     OutboxMessage,
     Run,
     RunKind,
@@ -40,7 +35,8 @@ from outrider.model.job import (
     WorkerIdentity,
 )
 from outrider.model.lease import Holder, LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
-from outrider.model.machines import DesiredState, DomainStatus
+from outrider.model.machines import DomainStatus
+from outrider.model.quota import JobQuota
 from outrider.model.task import (
     AddResult,
     Counts,
@@ -59,6 +55,7 @@ from outrider.model.task import (
     TaskPage,
     WaitingQueue,
 )
+from outrider.store.job_protocol import JobStore
 
 
 class UrlStore(Protocol):
@@ -84,6 +81,10 @@ class UrlStore(Protocol):
 
     async def set_crawl_limits(self, name: str, limits: CrawlLimits) -> Crawl:
         """Change a crawl's limits; what was left DISCOVERED waits for `promote`."""
+        ...
+
+    async def set_conduct(self, name: str, conduct: Mapping[str, object] | None) -> Crawl:
+        """Write down how the workers of a crawl are to behave; None leaves that to each of them."""
         ...
 
     async def add(self, crawl: str, items: Sequence[Discovered], *, now: int | None = None) -> list[AddResult]:
@@ -145,6 +146,15 @@ class UrlStore(Protocol):
 
     async def find_holder(self, crawl: str, url: str, key: str | None = None) -> Holder | None:
         """Tell who holds the lease of a task, if anybody does."""
+        ...
+
+    @property
+    def leases_wait(self) -> bool:
+        """Whether somebody leases who would have to wait for a large batch that is added meanwhile."""
+        ...
+
+    def version(self) -> int | None:
+        """Tell a number that every change of the store changes; None where that costs as much as to look for one."""
         ...
 
     async def outlook(self, crawl: str) -> Outlook:
@@ -267,7 +277,7 @@ class UrlStore(Protocol):
         ...
 
 
-class ControlStore(Protocol):
+class ControlStore(JobStore, Protocol):
     """The control plane: domains, claims, jobs, runs, workers, API keys, outbox."""
 
     async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
@@ -318,67 +328,6 @@ class ControlStore(Protocol):
 
     async def claims(self, *, now: int | None = None) -> ClaimOverview:
         """Tell who holds what, what is stuck, and what is free."""
-        ...
-
-    async def submit_job(self, request: JobRequest, *, actor: str | None = None, now: int | None = None) -> Job:
-        """Queue a job, or find the one that was queued under the same idempotency key.
-
-        Raises `JobConflict` where another live job has the crawl.
-        """
-        ...
-
-    async def get_job(self, job_id: str) -> Job | None:
-        """Read a job."""
-        ...
-
-    async def list_jobs(self, which: JobFilter = ..., *, before: str | None = None, limit: int = ...) -> list[Job]:
-        """List jobs, the newest first."""
-        ...
-
-    async def job_history(self, job_id: str) -> list[JobTransition]:
-        """Read what became of a job, from its submission on."""
-        ...
-
-    async def claim_job(self, worker: str, *, now: int | None = None) -> Job | None:
-        """Take the first job that is due; the caller runs it under its epoch."""
-        ...
-
-    async def beat_job(
-        self,
-        job_id: str,
-        epoch: int,
-        *,
-        percentage: int | None = None,
-        progress: Mapping[str, object] | None = None,
-        now: int | None = None,
-    ) -> DesiredState | None:
-        """Say that a job's runner lives; hear what the user wants, or None where the job is lost."""
-        ...
-
-    async def finish_job(self, job_id: str, epoch: int, ending: JobEnding, *, now: int | None = None) -> Job:
-        """End an epoch of a job; raises `JobConflict` where it is not the live one.
-
-        Said again by the same runner, it changes nothing and gives the job as it is.
-        """
-        ...
-
-    async def set_desired_state(
-        self, job_id: str, desired: DesiredState, *, actor: str = "user", now: int | None = None
-    ) -> Job:
-        """Ask a job to run, pause or cancel; its crawl follows at once, and so does a job that nobody runs.
-
-        Raises `JobConflict` where the job has ended or is being cancelled.
-        """
-        ...
-
-    async def retry_job(self, job_id: str, *, actor: str = "user", now: int | None = None) -> Job:
-        """Queue a failed job again with all its retries; raises `JobConflict` where it has not failed."""
-        ...
-
-    async def recover_stale_jobs(
-        self, *, stale_after_ms: int = ..., limit: int = ..., now: int | None = None
-    ) -> list[Job]:
-        """Take jobs from runners that fell silent; what the user asked for wins over another run."""
         ...
 
     async def open_run(
@@ -443,9 +392,14 @@ class ControlStore(Protocol):
         name: str,
         role: Role,
         crawls: Sequence[str] = (),
+        owner: str | None = None,
+        quota: JobQuota = ...,
         now: int | None = None,
     ) -> ApiKey:
-        """Keep an API key, of its secret the digest only; the same again changes nothing."""
+        """Keep an API key, of its secret the digest only; the same again changes nothing.
+
+        It is its own owner where none is named.
+        """
         ...
 
     async def find_key(self, key_id: str) -> ApiKey | None:

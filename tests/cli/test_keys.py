@@ -42,8 +42,17 @@ def test_a_key_is_shown_once_and_never_again(keys: Keys) -> None:
     listed = keys("list").stdout
     key_id = text.split("_")[1]
     assert listed.startswith(f"{key_id}\tcrawl\tsince ")
-    assert listed.endswith("\ta/b, news\tthe crawler\n")
+    assert listed.endswith("\ta/b, news\tthe crawler\tno quota\tthe crawler\n")
     assert text.rpartition("_")[2] not in listed + made.stderr
+
+
+def test_a_key_has_an_owner_and_quotas(keys: Keys) -> None:
+    quotas = ("--max-active-jobs", "3", "--max-pages-per-job", "10000", "--max-jobs-per-day", "20")
+    assert keys("create", "crawler 7", "--owner", "ada", *quotas).returncode == 0
+    listed = keys("list").stdout
+    assert listed.endswith("\tall crawls\tada\t3 active jobs, 10,000 pages a job, 20 jobs a day\tcrawler 7\n")
+    wrong = keys("create", "mine", "--max-pages-per-job", "0")
+    assert (wrong.returncode, "max-pages-per-job" in wrong.stderr) == (2, True)
 
 
 def test_a_key_is_revoked_by_its_id(keys: Keys) -> None:

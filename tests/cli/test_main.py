@@ -14,7 +14,7 @@ from outrider import __version__
 from outrider.cli import main
 from outrider.cli.main import ExitCode
 from outrider.model import errors
-from outrider.model.errors import OutriderError, StoreError
+from outrider.model.errors import JobConflict, OutriderError, StoreError
 from tests.cli.conftest import CrawledSite
 
 ROOT = Path(__file__).parent.parent.parent
@@ -103,7 +103,8 @@ def test_an_expected_error_is_one_line_and_a_code(
     error = kind.__new__(kind)
     error.args = ("the file is on fire",)
     code = run_command_that_raises(error, monkeypatch)
-    assert code == (ExitCode.STORE if issubclass(kind, StoreError) else ExitCode.REFUSED)
+    is_trouble = issubclass(kind, StoreError) and not issubclass(kind, JobConflict)
+    assert code == (ExitCode.STORE if is_trouble else ExitCode.REFUSED)
     assert capsys.readouterr() == ("", "outrider: the file is on fire\n")
 
 

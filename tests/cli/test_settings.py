@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.cli.settings import BOUNDS, load_settings, variable_of
+from outrider.cli.settings import BOUNDS, IN_SECONDS, load_settings, variable_of
 from outrider.model.errors import InvalidInput
 from outrider.model.settings import Settings
 
@@ -34,6 +34,17 @@ def test_the_crash_threshold_in_milliseconds_is_refused_and_not_ignored() -> Non
         load_settings({"OUTRIDER_CRASH_THRESHOLD_MS": "1000"})
 
 
+def test_the_watch_is_set_in_seconds() -> None:
+    environ = {"OUTRIDER_BEAT_EVERY": "0.5", "OUTRIDER_STALE_AFTER": "3", "OUTRIDER_WATCHDOG_EVERY": "1"}
+    settings = load_settings(environ)
+    assert (settings.beat_every_ms, settings.stale_after_ms, settings.watchdog_every_ms) == (500, 3_000, 1_000)
+
+
+def test_beats_that_all_come_too_late_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="OUTRIDER_BEAT_EVERY is 10, more than half of OUTRIDER_STALE_AFTER"):
+        load_settings({"OUTRIDER_STALE_AFTER": "15"})
+
+
 def test_every_field_has_bounds() -> None:
     assert set(BOUNDS) == set(FIELDS)
 
@@ -42,7 +53,7 @@ def test_every_field_has_bounds() -> None:
 def test_every_field_can_be_set(field: str) -> None:
     default = getattr(Settings(), field)
     other = default / 2 if isinstance(default, float) else default + 1000
-    text = str(other / 1000) if field == "crash_threshold_ms" else str(other)
+    text = str(other / 1000) if field in IN_SECONDS else str(other)
     settings = load_settings({variable_of(field): text})
     assert settings == msgspec.structs.replace(Settings(), **{field: other})
     assert isinstance(getattr(settings, field), get_type_hints(Settings)[field])

@@ -2,52 +2,39 @@
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from outrider.model.errors import InvalidInput, InvalidTransition, JobConflict
 from outrider.model.identifiers import new_uuid7
-from outrider.model.job import STALE_AFTER_MS, TERMINAL, Job, JobEnding, JobFilter, JobRequest, UnknownJob
+from outrider.model.job import STALE_AFTER_MS, TERMINAL, Job, JobEnding, JobFilter, UnknownJob
 from outrider.model.lease import LeaseRequest, NoWork
 from outrider.model.machines import JOB, DesiredState, JobStatus
 from outrider.model.task import CrawlLimits, CrawlState, Discovered
 from outrider.store.opening import Stores, open_store
 from outrider.store.protocols import ControlStore
 from tests.conformance.backends import Place
-from tests.conformance.controlling import NOW, at, check_plan, execute, plan_of
+from tests.conformance.controlling import NOW, at, execute
+from tests.conformance.jobbing import (
+    CANCEL,
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    PAUSE,
+    PAUSED,
+    PENDING,
+    PROCESSING,
+    RUN,
+    STALE,
+    claimed,
+    finish,
+    read,
+    steps,
+    submit,
+)
 from tests.processes import run_together
 
-PENDING, PROCESSING, COMPLETED, FAILED, CANCELLED, PAUSED = JobStatus
-RUN, PAUSE, CANCEL = DesiredState
 PROCESSES = 8
-STALE = NOW + STALE_AFTER_MS + 1
-
-
-async def submit(control: ControlStore, now: int | None = NOW, **request: Any) -> Job:
-    return await control.submit_job(JobRequest(**{"payload": {"url": "https://a.org/"}, **request}), now=now)
-
-
-async def claimed(control: ControlStore, worker: str = "w", now: int = NOW, **request: Any) -> Job:
-    await submit(control, **request)
-    job = await control.claim_job(worker, now=now)
-    assert job is not None
-    return job
-
-
-async def read(control: ControlStore, job: Job) -> Job:
-    found = await control.get_job(job.id)
-    assert found is not None
-    return found
-
-
-async def steps(control: ControlStore, job: Job) -> list[tuple[str | None, str, int, str]]:
-    history = await control.job_history(job.id)
-    return [(each.from_status, each.to_status, each.epoch, each.actor) for each in history]
-
-
-async def finish(control: ControlStore, job: Job, outcome: JobStatus, now: int = NOW, **ending: Any) -> Job:
-    return await control.finish_job(job.id, job.epoch, JobEnding(outcome=outcome, **ending), now=now)
 
 
 # ------------------------------------------------------------------- submitting
@@ -109,7 +96,7 @@ async def test_a_senseless_request_is_refused(control: ControlStore) -> None:
     ):
         with pytest.raises(InvalidInput):
             await submit(control, **request)
-    assert await control.list_jobs() == []
+    assert (await control.list_jobs()).jobs == []
 
 
 async def test_an_unknown_job_is_none_and_cannot_be_changed(control: ControlStore) -> None:
@@ -129,13 +116,16 @@ async def test_jobs_are_listed_newest_first_page_by_page(control: ControlStore) 
     await control.set_desired_state(jobs[4].id, PAUSE, now=NOW)
     newest_first = sorted((job.id for job in jobs), reverse=True)
     pages: list[str] = []
-    while page := await control.list_jobs(before=pages[-1] if pages else None, limit=4):
-        pages += [job.id for job in page]
+    cursor = None
+    while not pages or cursor:
+        page = await control.list_jobs(cursor=cursor, limit=4)
+        cursor = page.next_cursor
+        pages += [job.id for job in page.jobs]
     assert pages == newest_first
-    paused = await control.list_jobs(JobFilter(status=PAUSED))
+    paused = (await control.list_jobs(JobFilter(status=PAUSED))).jobs
     assert [job.id for job in paused] == [jobs[4].id]
-    assert len(await control.list_jobs(JobFilter(user_id="even"))) == 5
-    assert [job.id for job in await control.list_jobs(JobFilter(crawl=jobs[2].crawl))] == [jobs[2].id]
+    assert len((await control.list_jobs(JobFilter(user_id="even"))).jobs) == 5
+    assert [job.id for job in (await control.list_jobs(JobFilter(crawl=jobs[2].crawl))).jobs] == [jobs[2].id]
 
 
 # --------------------------------------------------------------------- claiming
@@ -463,7 +453,7 @@ def test_eight_processes_run_every_job_exactly_once(place: Place) -> None:
 
     async def jobs() -> list[Job]:
         async with await open_store(place.dsn) as stores:
-            return await stores.control.list_jobs()
+            return (await stores.control.list_jobs()).jobs
 
     submitted = asyncio.run(prepare())
     done = run_together(run_jobs, [(place.dsn, f"w{number}") for number in range(PROCESSES)])
@@ -489,7 +479,7 @@ def test_two_watchdogs_at_once_recover_each_job_once(place: Place) -> None:
 
     async def jobs() -> list[Job]:
         async with await open_store(place.dsn) as stores:
-            return await stores.control.list_jobs()
+            return (await stores.control.list_jobs()).jobs
 
     taken = asyncio.run(prepare())
     recovered = run_together(watch, [(place.dsn,), (place.dsn,)])
@@ -536,29 +526,3 @@ def test_a_late_end_and_the_watchdog_cannot_both_have_a_job(place: Place) -> Non
             ("refused", "recovered", PENDING),
         }
         asyncio.run(execute(place, "DELETE FROM job_history", "DELETE FROM crawl_jobs"))
-
-
-# ------------------------------------------------------------------------ plans
-
-
-async def test_a_claim_among_many_jobs_looks_at_one(stores: Stores, place: Place) -> None:
-    """10,000 queued jobs, as many that run, and as many that are done."""
-    for status in ("pending", "processing", "completed"):
-        await execute(place, many_jobs(place, status))
-    await execute(place, "ANALYZE crawl_jobs")
-    check_plan(await plan_of("claim_job", ("w", NOW), place), "crawl_jobs_claimable")
-    check_plan(await plan_of("lock_stale_jobs", (NOW - STALE_AFTER_MS, 100), place), "crawl_jobs_beat")
-    job = await stores.control.claim_job("w", now=NOW)
-    assert job is not None
-    assert job.priority == 99
-
-
-def many_jobs(place: Place, status: str) -> str:
-    columns = "id, crawl, payload, priority, status, created_at, available_at, last_heartbeat"
-    values = f"'{status}' || n, '{{}}', n % 100, '{status}'" + ", '2026-01-02T03:04:05.678Z'" * 3
-    if place.dsn.startswith("sqlite"):
-        return f"""
-            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
-            INSERT INTO crawl_jobs ({columns}) SELECT lower(hex(randomblob(16))), {values} FROM numbers"""
-    return f"""
-        INSERT INTO crawl_jobs ({columns}) SELECT gen_random_uuid(), {values} FROM generate_series(1, 10000) n"""

@@ -26,6 +26,7 @@ async def test_a_key_is_kept_as_it_was_made(control: ControlStore) -> None:
         digest=DIGEST,
         created_at=at(NOW),
         revoked_at=None,
+        owner="Ünï's crawler",
     )
     assert await control.find_key("one") == made
     assert await control.find_key("two") is None

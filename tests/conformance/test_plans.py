@@ -140,6 +140,9 @@ class ExplainingEngine:
 
     read = write
 
+    def version(self) -> int | None:
+        return None
+
     def _explained(self, script: Script[Answer]) -> Script[Answer]:
         try:
             call = next(script)
@@ -159,6 +162,9 @@ class ExplainingEngine:
         self._connection.plan = self.plans.setdefault(call.name, set())
         run(self._connection, sqlite_urls.CATALOGUE, _only(call))
         self._connection.plan = None
+
+    async def hear_of_jobs(self, timeout_s: float) -> bool:
+        return False
 
     async def close(self) -> None:
         self._connection.close()

@@ -339,6 +339,12 @@ class ForgetfulEngine:
     async def read(self, script: Callable[[], Script[Answer]]) -> Answer:
         return await self._engine.read(script)
 
+    def version(self) -> int | None:
+        return self._engine.version()
+
+    async def hear_of_jobs(self, timeout_s: float) -> bool:
+        return await self._engine.hear_of_jobs(timeout_s)
+
     async def close(self) -> None:
         await self._engine.close()
 
@@ -387,7 +393,7 @@ async def test_a_job_goes_its_way_once_though_everything_is_said_twice(forgetful
     await forgetful.set_desired_state(job.id, DesiredState.PAUSE, now=NOW)
     history = [each.to_status.value for each in await forgetful.job_history(job.id)]
     assert history == ["pending", "processing", "failed", "pending", "paused"]
-    assert len(await forgetful.list_jobs()) == 2
+    assert len((await forgetful.list_jobs()).jobs) == 2
     assert len(await forgetful.list_runs()) == 1
 
 
@@ -420,6 +426,6 @@ async def test_calls_at_once_in_one_process_do_not_disturb_each_other(control: C
     for number in range(20):
         calls += [refused(), jobs(number), claims(number), messages(number)]
     await asyncio.gather(*calls)
-    assert len(await control.list_jobs()) == 20
+    assert len((await control.list_jobs()).jobs) == 20
     assert sorted(found.version for found in await control.list_domains()) == [1] * 40
     assert len(await control.take_messages("webhook", 100, now=NOW)) == 21

@@ -10,7 +10,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outrider.crawler.page_tail import PageTail, split_location
+from outrider.crawler.page_tail import PageTail
+from outrider.crawler.settled_pages import split_location
 from outrider.model.artifact import ArtifactHorizon, Fetch
 from outrider.model.errors import StoreNotOurs
 from outrider.model.identifiers import new_uuid7

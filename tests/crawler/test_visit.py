@@ -174,8 +174,9 @@ async def test_the_sitemaps_of_robots_txt_are_offered_with_each_page_until_they_
     text = b"Sitemap: http://127.0.0.1/s.xml\nSitemap: /relative.xml\n"
     async with bench(tmp_path, {"/robots.txt": page(text), "/": page(), "/2": page()}, robots=True) as at:
         await at.frontier.report([await at.visited()])
-        report = await at.visited()
+        lease = await at.lease()
+        report = await at.visit(lease)
         assert [link.kind for link in report.links] == [Kind.SITEMAP]
-        at.visitor.acknowledged(report.links)
+        at.visitor.acknowledged(lease, report.links)
         assert (await at.visited("/2")).links == []
     assert at.progress.skipped == {"not_http": 1}

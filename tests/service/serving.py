@@ -91,10 +91,13 @@ class Port:
         await self._service(scope, receive, send)
 
     @asynccontextmanager
-    async def serving(self, folder: Path, settings: Settings | None = None, **options: Any) -> AsyncIterator[Served]:
-        """Serve a fresh store in `folder`, or the one that is there."""
+    async def serving(
+        self, folder: Path | str, settings: Settings | None = None, **options: Any
+    ) -> AsyncIterator[Served]:
+        """Serve a fresh store in a folder, or the one that is there; or a store of this DSN."""
+        dsn = folder if isinstance(folder, str) else f"sqlite:///{folder}/outrider.sqlite"
         async with (
-            open_service(f"sqlite:///{folder}/outrider.sqlite", settings, **options) as service,
+            open_service(dsn, settings, **options) as service,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
         ):
             self._service = service

@@ -5,6 +5,7 @@ import importlib
 import json
 import pkgutil
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import pytest_asyncio
 
 import outrider
 from outrider.model.errors import CrawlConflict, OutriderError, StoreFull, StoreUnavailable, UnknownCrawl
+from outrider.model.quota import Quota, QuotaExceeded
 from outrider.service import problems
 from outrider.service.http.routes import ENDPOINTS
 from tests.service.serving import Answer, Port, Served, open_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ELSEWHERE = ("outrider.crawler.", "outrider.service.server", "outrider.service.grpc.")
+ELSEWHERE = ("outrider.crawler.", "outrider.control.webhooks", "outrider.service.server", "outrider.service.grpc.")
 """Rooms whose errors never come to an endpoint."""
 JSON = {"content-type": "application/json"}
 DEEP = '{"items": [{"url": "http://a.example/", "metadata": {"a": ' + "[" * 1_500
@@ -152,6 +154,8 @@ async def test_the_client_makes_the_same_error_of_a_problem(kind: type[OutriderE
     Exception.__init__(error, "the reason")
     if isinstance(error, UnknownCrawl):
         error = UnknownCrawl("news")
+    elif isinstance(error, QuotaExceeded):
+        error = QuotaExceeded(Quota.JOBS_PER_DAY, 7, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     problem = problems.problem_of(error)
     again = problems.error_of(problem.status, problems.encoded(problem))
     assert type(again) is kind

@@ -17,10 +17,14 @@ from urllib.parse import quote, urlsplit
 import asyncpg
 import pytest
 
+from outrider.model.api_key import ApiKey, Role
 from outrider.model.artifact import Fetch
 from outrider.model.errors import SchemaOutdated, SchemaTooNew, StoreNotOurs
+from outrider.model.job import Job, JobEnding, JobRequest, JobSort
 from outrider.model.lease import LeaseRequest, Outcome, Report
-from outrider.model.task import CrawlLimits, Discovered
+from outrider.model.machines import JobStatus
+from outrider.model.quota import JobQuota
+from outrider.model.task import Crawl, CrawlLimits, Discovered
 from outrider.store.dsn import SqliteDsn
 from outrider.store.opening import open_store
 from outrider.store.sql import migrate
@@ -83,7 +87,7 @@ def everything_in(dsn: str) -> set[object]:
     return {name for (name,) in query(dsn, engine_of(dsn).everything_in_it)}
 
 
-LATER_COLUMNS = {"crawl_log": 4}
+LATER_COLUMNS = {"crawl_log": 4, "crawls": 1}
 """How many columns of a table came after the first revision; they stand at its end."""
 
 
@@ -146,6 +150,51 @@ def test_the_url_plane_keeps_its_rows_while_the_control_plane_comes_and_goes(sto
     orphans = "SELECT g.domain FROM gates g LEFT JOIN domains d ON d.id = g.domain_id AND d.domain = g.domain"
     assert query(store, f"{orphans} WHERE d.id IS NULL") == []
     assert query(store, "SELECT parent_domain FROM domains WHERE domain = 's1.example'") == [("s1.example",)]
+
+
+BEFORE_JOBS = "0004"
+
+
+async def fill_jobs(dsn: str) -> str:
+    """Leave a job that has run, with everything that a job can have, and a key; tell the job's id."""
+    async with await open_store(dsn) as stores:
+        control = stores.control
+        await control.create_key("k", "d" * 64, name="laptop", role=Role.CRAWL, owner="me", now=NOW)
+        await stores.urls.create_crawl("c", now=NOW)
+        await stores.urls.set_conduct("c", {"sitemaps": False})
+        request = JobRequest(payload={"seeds": []}, crawl="c", labels={"a": "b"}, key_id="k", webhook_url="https://h/")
+        job = await control.submit_job(request, now=NOW)
+        assert await control.claim_job("w", now=NOW + 1) is not None
+        await control.finish_job(job.id, 1, JobEnding(outcome=JobStatus.COMPLETED), now=NOW + 2)
+        await control.submit_job(JobRequest(payload={}, crawl="d"), now=NOW + 3)
+        return job.id
+
+
+def test_jobs_and_keys_survive_the_way_down_to_where_they_could_less(store: str) -> None:
+    migrate.upgrade(store)
+    job_id = asyncio.run(fill_jobs(store))
+
+    async def found() -> tuple[Job | None, ApiKey | None, Crawl, list[str]]:
+        async with await open_store(store) as stores:
+            control = stores.control
+            newest = await control.list_jobs(sort=JobSort.UPDATED)
+            moments = [job.updated_at.isoformat(timespec="milliseconds") for job in newest.jobs]
+            return await control.get_job(job_id), await control.find_key("k"), await stores.urls.get_crawl("c"), moments
+
+    before, *_, moments = asyncio.run(found())
+    assert before is not None
+    assert (before.labels, before.key_id) == ({"a": "b"}, "k")
+    assert migrate.downgrade(store, BEFORE_JOBS) == BEFORE_JOBS
+    assert query(store, "SELECT status FROM crawl_jobs ORDER BY created_at") == [("completed",), ("pending",)]
+    assert migrate.upgrade(store) == migrate.HEAD
+    job, key, crawl, again = asyncio.run(found())
+    assert job is not None
+    assert (job.status, job.labels, job.key_id, job.reason) == (JobStatus.COMPLETED, {}, None, None)
+    assert again == moments, "when a job changed last is known from the rest of its row"
+    assert key is not None
+    assert (key.owner, key.quota) == ("laptop", JobQuota())
+    assert crawl.conduct is None
+    assert query(store, "SELECT count(*) FROM job_history") == [(4,)]
 
 
 def test_going_down_to_nothing_leaves_nothing_and_the_way_up_is_open_again(store: str) -> None:

@@ -67,6 +67,7 @@ async def _described(call: Call, crawl: Crawl) -> CrawlAnswer:
         rules=crawl.rules,
         limits=crawl.limits,
         created_at=crawl.created_at,
+        conduct=crawl.conduct,
         counts={KIND_NAMES[kind]: numbers for kind, numbers in counts.items()},
         outlook=translation.outlook_answer(await urls.outlook(crawl.name)),
     )

@@ -106,7 +106,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     path: str
-    """With `{crawl}`, `{key}` and `{domain}` in it."""
+    """With `{crawl}`, `{key}`, `{domain}` and `{job}` in it."""
     summary: str
     handler: Handler
     role: Role | None = Role.READ
@@ -119,6 +119,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     media: str = JSON
     """Of the answer."""
     takes_media: str = JSON
+    status: int = 200
+    """Of a success."""
+    location: str | None = None
+    """Where what was made is found, below this path and by its id."""
+    headers: tuple[str, ...] = ()
+    """Headers of a request that it knows, all of which may be left out."""
 
     @property
     def name(self) -> str:
@@ -142,7 +148,7 @@ async def carry_out(backend: Backend, endpoint: Endpoint, request: Request) -> R
         principal = await _admitted(backend, endpoint, request)
         body = await _body(endpoint, request, backend.max_body_bytes)
         answer = await endpoint.handler(Call(backend, principal, request, body, received_at))
-        response = answer if isinstance(answer, Response) else Response(_encode(answer), media_type=JSON)
+        response = answer if isinstance(answer, Response) else _success(endpoint, answer)
         status = response.status_code
     except OutriderError as error:
         response = problem_response(error)
@@ -155,6 +161,11 @@ async def carry_out(backend: Backend, endpoint: Endpoint, request: Request) -> R
     finally:
         backend.metrics.answered(endpoint.name, status, time.monotonic() - received_at)
     return without_body(response) if request.method == "HEAD" else response
+
+
+def _success(endpoint: Endpoint, answer: Any) -> Response:
+    headers = None if endpoint.location is None else {"location": f"{endpoint.location}/{answer.id}"}
+    return Response(_encode(answer), endpoint.status, headers=headers, media_type=JSON)
 
 
 async def _admitted(backend: Backend, endpoint: Endpoint, request: Request) -> Principal:

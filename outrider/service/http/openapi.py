@@ -17,12 +17,12 @@ _PROBLEMS: Final = {
     "400": "The body is not JSON.",
     "401": "A valid API key is needed.",
     "403": "The API key is not good for this.",
-    "404": "There is no such crawl or path.",
+    "404": "There is no such crawl, job or path.",
     "409": "It contradicts what is there.",
     "413": "The request is too large.",
     "415": "The body is of another kind.",
     "422": "A value is not of the form that it must have.",
-    "429": "The key asks too often; see `retry-after`.",
+    "429": "The key asks too often, or has used up a quota; see `retry-after`.",
     "503": "The store is out of reach; ask again.",
     "507": "The store has no room left.",
 }
@@ -34,7 +34,9 @@ def description(endpoints: Iterable[Endpoint]) -> Json:
     """Describe the API."""
     served = list(endpoints)
     types = dict.fromkeys(each for endpoint in served for each in (endpoint.takes, endpoint.gives) if each is not None)
-    schemas, components = msgspec.json.schema_components([*types, Problem], ref_template=REFERENCE)
+    schemas, components = msgspec.json.schema_components(
+        [*types, Problem], schema_hook=_schema_of_anything, ref_template=REFERENCE
+    )
     schema_of: Mapping[type, Json] = dict(zip((*types, Problem), schemas, strict=True))
     paths: dict[str, Json] = {}
     for endpoint in served:
@@ -54,6 +56,12 @@ def description(endpoints: Iterable[Endpoint]) -> Json:
     }
 
 
+def _schema_of_anything(kind: type) -> Json:
+    if kind is not object:
+        raise NotImplementedError
+    return {"description": "Any value."}
+
+
 def _operation(endpoint: Endpoint, schema_of: Mapping[type, Json]) -> Json:
     names = _PARAMETER.findall(endpoint.path)
     operation: Json = {
@@ -63,8 +71,11 @@ def _operation(endpoint: Endpoint, schema_of: Mapping[type, Json]) -> Json:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
             for name in names
         ]
-        + _query(endpoint.query),
-        "responses": {"200": _success(endpoint, schema_of)},
+        + _query(endpoint.query)
+        + [
+            {"name": name, "in": "header", "required": False, "schema": {"type": "string"}} for name in endpoint.headers
+        ],
+        "responses": {str(endpoint.status): _success(endpoint, schema_of)},
     }
     operation["responses"] |= {
         status: {"description": text, "content": {MEDIA_TYPE: {"schema": schema_of[Problem]}}}
@@ -106,9 +117,19 @@ def _query(kind: type[msgspec.Struct] | None) -> list[Json]:
     schema = components[kind.__name__]
     required = schema.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _without_null(properties)}
-        for name, properties in schema["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": _without_null(_whole(value, components))}
+        for name, value in schema["properties"].items()
     ]
+
+
+def _whole(schema: Json, components: Mapping[str, Json]) -> Json:
+    """Put what a parameter refers to in its place: records of queries are not among the described ones."""
+    if "anyOf" in schema:
+        return schema | {"anyOf": [_whole(choice, components) for choice in schema["anyOf"]]}
+    if "$ref" not in schema:
+        return schema
+    referred = components[schema["$ref"].rpartition("/")[2]]
+    return {**referred, **{name: value for name, value in schema.items() if name != "$ref"}}
 
 
 def _without_null(schema: Json) -> Json:
@@ -153,7 +174,7 @@ def _parameters(operation: Json) -> str:
 
 def _bodies(operation: Json) -> str:
     taken = operation.get("requestBody", {}).get("content", {})
-    given = operation["responses"]["200"]["content"]
+    given = next(answer for status, answer in operation["responses"].items() if status < "300")["content"]
     return "".join(
         f"<p>{verb} {html.escape(media)}: {_link(content['schema'])}</p>"
         for verb, contents in (("Takes", taken), ("Gives", given))

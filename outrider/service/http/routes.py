@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from outrider.model.api_key import Role
 from outrider.service import metrics, problems
-from outrider.service.http import crawls, explaining, importing, openapi, urls, working
+from outrider.service.http import crawls, explaining, importing, jobs, openapi, urls, working
 from outrider.service.http.endpoint import Backend, Call, Endpoint, carry_out, without_body
 from outrider.service.http.wire import Health
 from outrider.service.problems import MEDIA_TYPE, PREFIX, Problem
@@ -33,7 +33,7 @@ async def readyz(call: Call) -> Health:
 
 async def show_metrics(call: Call) -> Response:
     """Write the metrics down for Prometheus."""
-    text = await call.backend.metrics.exposition(call.backend.stores.urls)
+    text = await call.backend.metrics.exposition(call.backend.stores)
     return Response(text, headers={"content-type": metrics.MEDIA_TYPE})
 
 
@@ -43,6 +43,7 @@ ENDPOINTS: Final = (
     *urls.ENDPOINTS,
     *explaining.ENDPOINTS,
     *importing.ENDPOINTS,
+    *jobs.ENDPOINTS,
     Endpoint(
         method="GET", path="/healthz", summary="Whether the process lives.", handler=healthz, role=None, gives=Health
     ),

@@ -222,14 +222,9 @@ class OutlookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     limited: bool
 
 
-class CrawlAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class CrawlAnswer(Crawl, frozen=True, kw_only=True):
     """A crawl, how far it is and what it has before it."""
 
-    name: str
-    state: CrawlState
-    rules: CrawlRules
-    limits: CrawlLimits
-    created_at: int
     counts: dict[KindName, Counts]
     """For each kind of task that it has."""
     outlook: OutlookAnswer

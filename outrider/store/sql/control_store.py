@@ -15,14 +15,7 @@ from outrider.model.domain import (
 from outrider.model.errors import InvalidInput
 from outrider.model.identifiers import new_uuid7
 from outrider.model.job import (
-    STALE_AFTER_MS,
-    WATCHDOG,
     CrawlProgress,
-    Job,
-    JobEnding,
-    JobFilter,
-    JobRequest,
-    JobTransition,
     OutboxMessage,
     Run,
     RunKind,
@@ -34,8 +27,8 @@ from outrider.model.job import (
     WorkerKind,
     WorkerMode,
 )
-from outrider.model.machines import DesiredState, DomainStatus, JobStatus
-from outrider.model.settings import Settings
+from outrider.model.machines import DomainStatus
+from outrider.model.quota import JobQuota
 from outrider.model.task import MAX_BATCH, AddResult
 from outrider.model.url import canonical_domain
 from outrider.store.checks import (
@@ -44,7 +37,6 @@ from outrider.store.checks import (
     check_choice,
     check_moment,
     check_name,
-    check_now,
     check_number,
     check_record,
     check_span,
@@ -52,18 +44,17 @@ from outrider.store.checks import (
     check_uuid,
     readable_uuid,
 )
-from outrider.store.sql.control import claims, domains, jobs, keys, outbox, runs, workers
-from outrider.store.sql.control.checks import check_job_id, check_request, check_run_id, checked_change
-from outrider.store.sql.control.rows import as_json
-from outrider.store.sql.engine import Engine
+from outrider.store.sql.control import claims, domains, keys, outbox, runs, workers
+from outrider.store.sql.control.checks import check_job_id, check_quota, check_run_id, checked_change
+from outrider.store.sql.control.rows import EPOCH, as_json
+from outrider.store.sql.job_store import PAGE, SqlJobStore
 from outrider.store.sql.script import Script
 
-PAGE = 100
 MAX_CLAIMS = 1_000
 HOLD_MS = 60_000
 """How long taken messages are kept from other takers."""
-ANY_JOB = JobFilter()
 NO_SETTINGS: Mapping[str, object] = {}
+NO_QUOTA = JobQuota()
 
 
 def check_claims(held: object) -> None:
@@ -73,11 +64,8 @@ def check_claims(held: object) -> None:
         check_record(claim, "claim", Claim)
 
 
-class SqlControlStore:
+class SqlControlStore(SqlJobStore):
     """The control plane on an SQL engine."""
-
-    def __init__(self, engine: Engine, _: Settings | None = None) -> None:
-        self._engine = engine
 
     # domains
 
@@ -152,98 +140,6 @@ class SqlControlStore:
     async def claims(self, *, now: int | None = None) -> ClaimOverview:
         """Tell who holds what, what is stuck, and what is free."""
         return await self._engine.read(lambda: claims.overview(now))
-
-    # jobs
-
-    async def submit_job(self, request: JobRequest, *, actor: str | None = None, now: int | None = None) -> Job:
-        """Queue a job, or find the one that was queued under the same idempotency key."""
-        check_record(request, "request", JobRequest)
-        check_request(request)
-        by = check_name(actor or request.user_id or "user", "actor")
-        payload = as_json(request.payload, "the payload of a job")
-        job_id = new_uuid7()
-        return await self._engine.write(lambda: jobs.submit(job_id, request, payload, by, now))
-
-    async def get_job(self, job_id: str) -> Job | None:
-        """Read a job."""
-        readable = readable_uuid(job_id)
-        return None if readable is None else await self._engine.read(lambda: jobs.find(readable))
-
-    async def list_jobs(self, which: JobFilter = ANY_JOB, *, before: str | None = None, limit: int = PAGE) -> list[Job]:
-        """List jobs, the newest first."""
-        check_record(which, "which", JobFilter)
-        if which.status is not None:
-            check_choice(which.status, "status", JobStatus)
-        check_text(which.crawl, "crawl")
-        check_text(which.user_id, "user_id")
-        check_number(limit, "limit", 1, MAX_BATCH)
-        start = None if before is None else check_uuid(before, "before")
-        return await self._engine.read(lambda: jobs.listed(which, start, limit))
-
-    async def job_history(self, job_id: str) -> list[JobTransition]:
-        """Read what became of a job, from its submission on."""
-        readable = check_job_id(job_id)
-        return await self._engine.read(lambda: jobs.history(readable))
-
-    async def claim_job(self, worker: str, *, now: int | None = None) -> Job | None:
-        """Take the first job that is due; the caller runs it under its epoch."""
-        if check_name(worker, "worker") == WATCHDOG:
-            raise InvalidInput(f"no worker may be named {WATCHDOG!r}")
-        earlier: list[Job] = []
-        return await self._engine.write(lambda: jobs.claim(worker, now, earlier))
-
-    async def beat_job(
-        self,
-        job_id: str,
-        epoch: int,
-        *,
-        percentage: int | None = None,
-        progress: Mapping[str, object] | None = None,
-        now: int | None = None,
-    ) -> DesiredState | None:
-        """Say that a job's runner lives; hear what the user wants, or None where the job is lost."""
-        readable = check_job_id(job_id)
-        check_number(epoch, "epoch", 0, LARGEST)
-        if percentage is not None:
-            check_number(percentage, "percentage", 0, 100)
-        check_now(now)
-        encoded = None if progress is None else as_json(progress, "progress")
-        return await self._engine.write(lambda: jobs.beat(readable, epoch, percentage, encoded, now))
-
-    async def finish_job(self, job_id: str, epoch: int, ending: JobEnding, *, now: int | None = None) -> Job:
-        """End an epoch of a job; raises `JobConflict` where it is not the live one."""
-        readable = check_job_id(job_id)
-        check_number(epoch, "epoch", 0, LARGEST)
-        check_record(ending, "ending", JobEnding)
-        check_choice(ending.outcome, "outcome", JobStatus)
-        check_text(ending.error_kind, "error_kind")
-        check_text(ending.error_message, "error_message")
-        check_span(ending.retry_in_ms, "retry_in_ms")
-        return await self._engine.write(lambda: jobs.finish(readable, epoch, ending, now))
-
-    async def set_desired_state(
-        self, job_id: str, desired: DesiredState, *, actor: str = "user", now: int | None = None
-    ) -> Job:
-        """Ask a job to run, pause or cancel; its crawl follows at once."""
-        readable = check_job_id(job_id)
-        wish = check_choice(desired, "desired", DesiredState)
-        check_name(actor, "actor")
-        return await self._engine.write(lambda: jobs.set_desired_state(readable, wish, actor, now))
-
-    async def retry_job(self, job_id: str, *, actor: str = "user", now: int | None = None) -> Job:
-        """Queue a failed job again."""
-        readable = check_job_id(job_id)
-        check_name(actor, "actor")
-        earlier: list[int] = []
-        return await self._engine.write(lambda: jobs.retry(readable, actor, now, earlier))
-
-    async def recover_stale_jobs(
-        self, *, stale_after_ms: int = STALE_AFTER_MS, limit: int = PAGE, now: int | None = None
-    ) -> list[Job]:
-        """Take jobs from runners that fell silent; what the user asked for wins over another run."""
-        check_span(stale_after_ms, "stale_after_ms")
-        check_number(limit, "limit", 1, MAX_BATCH)
-        return await self._engine.write(lambda: jobs.recover(stale_after_ms, limit, now))
 
     # runs
 
@@ -340,16 +236,26 @@ class SqlControlStore:
         name: str,
         role: Role,
         crawls: Sequence[str] = (),
+        owner: str | None = None,
+        quota: JobQuota = NO_QUOTA,
         now: int | None = None,
     ) -> ApiKey:
         """Keep an API key, of its secret the digest only."""
-        check_name(key_id, "key_id")
-        check_name(digest, "digest")
-        check_name(name, "name")
-        chosen = check_choice(role, "role", Role)
         check_batch(crawls, "crawls")
-        named = [check_name(crawl, "crawl") for crawl in crawls]
-        return await self._engine.write(lambda: keys.create(key_id, digest, name, chosen, named, now))
+        check_quota(quota)
+        key = ApiKey(
+            key_id=check_name(key_id, "key_id"),
+            name=check_name(name, "name"),
+            role=check_choice(role, "role", Role),
+            crawls=tuple(check_name(crawl, "crawl") for crawl in crawls),
+            digest=check_name(digest, "digest"),
+            created_at=EPOCH,
+            owner=check_name(name if owner is None else owner, "owner"),
+            max_active_jobs=quota.max_active_jobs,
+            max_pages_per_job=quota.max_pages_per_job,
+            max_jobs_per_day=quota.max_jobs_per_day,
+        )
+        return await self._engine.write(lambda: keys.create(key, now))
 
     async def find_key(self, key_id: str) -> ApiKey | None:
         """Find an API key, revoked or not."""

@@ -26,6 +26,14 @@ class Engine(Protocol):
         """Run a script that only reads."""
         ...
 
+    def version(self) -> int | None:
+        """Tell a number that every commit changes, whoever makes it; None where that costs as much as to look."""
+        ...
+
+    async def hear_of_jobs(self, timeout_s: float) -> bool:
+        """Wait for the hint that there may be something to do for a job; False where the time is over first."""
+        ...
+
     async def close(self) -> None:
         """Finish what is under way and let go of the database."""
         ...

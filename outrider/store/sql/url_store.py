@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
 from typing import TypeVar
@@ -45,6 +46,7 @@ from outrider.model.task import (
 from outrider.model.url import canonical_domain
 from outrider.policy.admission import KNOWN, NEW, Admission, Candidate, admit
 from outrider.store.checks import check_batch, check_name, check_number, check_record
+from outrider.store.sql.control.rows import as_json
 from outrider.store.sql.engine import Engine
 from outrider.store.sql.script import Script
 from outrider.store.sql.under_way import UnderWay
@@ -59,6 +61,8 @@ from outrider.store.sql.urls.report import reap, release, renew, report
 Answer = TypeVar("Answer")
 
 ADMITTED_AT_ONCE = 250
+LATELY_S = 2.0
+"""For how long after a lease another one is expected; who waits for work asks more often than that."""
 REAP_BATCH = 1_000
 PAGE = 100
 ANY_TASK = TaskFilter()
@@ -93,6 +97,8 @@ class SqlUrlStore:
         self._crawls: dict[str, StoredCrawl] = {}
         """Crawls by name, for admission; `add` checks that they are still the same."""
         self._under_way = UnderWay()
+        self._leased_at = -LATELY_S
+        """When somebody asked for work last, by the monotonic clock."""
 
     async def create_crawl(
         self,
@@ -124,6 +130,11 @@ class SqlUrlStore:
         """Change a crawl's limits."""
         check_record(limits, "limits", CrawlLimits)
         return await self._engine.write(lambda: crawls.set_limits(name, limits))
+
+    async def set_conduct(self, name: str, conduct: Mapping[str, object] | None) -> Crawl:
+        """Write down how the workers of a crawl are to behave."""
+        encoded = None if conduct is None else as_json(conduct, "the conduct of a crawl")
+        return await self._engine.write(lambda: crawls.set_conduct(name, encoded))
 
     async def add(self, crawl: str, items: Sequence[Discovered], *, now: int | None = None) -> list[AddResult]:
         """Store what is new; one answer for each item, in order."""
@@ -159,6 +170,7 @@ class SqlUrlStore:
     async def lease(self, request: LeaseRequest, *, now: int | None = None) -> LeaseGrant:
         """Hand out ready tasks, as far as politeness and limits allow."""
         checked = checks.checked_request(request, self._settings)
+        self._leased_at = time.monotonic()
         return await self._counted(lambda slot: lease(checked, now, self._settings, slot))
 
     async def renew(
@@ -215,7 +227,14 @@ class SqlUrlStore:
     async def retry_failed(self, crawl: str, which: TaskFilter = ANY_TASK, *, now: int | None = None) -> int:
         """Give FAILED tasks a fresh start."""
         checks.check_filter(which)
-        return await self._in_chunks(lambda slot: upkeep.retry_failed(crawl, which, now, slot))
+        done = 0
+        while True:
+            number, robots = await self._counted(lambda slot: upkeep.retry_failed(crawl, which, now, slot))
+            if robots:
+                await self._engine.write(partial(upkeep.try_robots_again, robots, now))
+            done += number
+            if number < upkeep.CHUNK:
+                return done
 
     async def _counted(self, script: Callable[[int], Script[Answer]]) -> Answer:
         """Run a script with a slot for its counts that no other script of this process is using.
@@ -269,6 +288,16 @@ class SqlUrlStore:
         if key is not None:
             checks.check_key(key)
         return await self._engine.read(lambda: browse.find_holder(crawl, url, key))
+
+    @property
+    def leases_wait(self) -> bool:
+        """Whether somebody leases who would have to wait for a large batch that is added meanwhile."""
+        one_writer = self._engine.slots == 1
+        return one_writer and time.monotonic() - self._leased_at < LATELY_S
+
+    def version(self) -> int | None:
+        """Tell a number that every change of the store changes; None where that costs as much as to look for one."""
+        return self._engine.version()
 
     async def outlook(self, crawl: str) -> Outlook:
         """Tell what a crawl has before it, all of one moment."""
@@ -359,6 +388,7 @@ class SqlUrlStore:
     async def serve(self, request: ServeRequest, *, now: int | None = None) -> list[Served]:
         """Hand out a batch by URLFrontier's rules."""
         batch.check_request(request)
+        self._leased_at = time.monotonic()
         while True:
             try:
                 return await self._counted(lambda slot: batch.serve(request, now, slot))

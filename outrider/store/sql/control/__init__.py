@@ -2,14 +2,14 @@
 
 Locks are always taken in one order, which continues that of the URL plane:
 
-    crawl_jobs (by id) -> crawls -> queues -> crawl_runs
+    crawl_jobs (by id) -> crawls -> all that is in them -> crawl_runs
     domains (by name)  -> gates
     outbox             last of all
 
 `claim_domains` and `claim_job` stand outside this order and therefore never wait: they skip what
 somebody else holds. Where a rule spans rows that may not exist yet, a lock on a name comes first: of
-the crawl for its one live job, of all workers for their one mode, of a topic for the order of its
-messages.
+a key for its quotas, then of the crawl for its one live job; of all workers for their one mode, of a topic
+for the order of its messages.
 
 Moments are datetimes in records and milliseconds in statements' values; `rows` converts.
 

@@ -10,6 +10,7 @@ pending ----------> processing ----> completed, failed, cancelled, paused, pendi
 """
 
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,70 +22,83 @@ from outrider.model.job import (
     WATCHDOG,
     Job,
     JobEnding,
-    JobFilter,
     JobRequest,
-    JobTransition,
     UnknownJob,
     status_after_run,
     status_after_silence,
     status_after_wish,
 )
 from outrider.model.machines import JOB, DesiredState, JobStatus
-from outrider.store.sql.control.rows import millis_of, moment_of, record
-from outrider.store.sql.script import Call, Row, Script
+from outrider.model.quota import JobQuota
+from outrider.model.settings import Settings
+from outrider.store.sql.control import job_endings, quotas
+from outrider.store.sql.control.job_listing import existing, find, job_of
+from outrider.store.sql.control.rows import as_json, millis_of, moment_of
+from outrider.store.sql.script import Call, Script
 from outrider.store.sql.urls import crawls
 
 ATTEMPTS = 10
 """How often a submission is tried whose obstacle vanishes before it can be named."""
 
 
-def _job(row: Row) -> Job:
-    return record(Job, row, json=("payload", "progress"))
+class Submission(NamedTuple):
+    """A request that was found readable."""
+
+    job_id: str
+    """Made by the caller: a submission that is run again finds itself."""
+    request: JobRequest
+    payload: str
+    labels: str
+    actor: str
+    quota: JobQuota | None
 
 
-def find(job_id: str) -> Script[Job | None]:
-    """Read one job."""
-    rows = yield Call("job", (job_id,))
-    return _job(rows[0]) if rows else None
+class Retry(NamedTuple):
+    """How somebody wants a failed job to be queued again."""
+
+    actor: str
+    fresh: bool
+    quota: JobQuota | None
 
 
-def listed(which: JobFilter, before: str | None, limit: int) -> Script[list[Job]]:
-    """List jobs, the newest first, by their ids: a job never moves in this order."""
-    status = None if which.status is None else which.status.value
-    rows = yield Call("list_jobs", (before, status, which.crawl, which.user_id, limit))
-    return [_job(row) for row in rows]
+class Context(NamedTuple):
+    """What ending leases takes besides the leases."""
+
+    settings: Settings
+    slot: int
+    now: int | None
 
 
-def history(job_id: str) -> Script[list[JobTransition]]:
-    """Read what became of a job, from its submission on."""
-    rows = yield Call("job_history", (job_id,))
-    return [record(JobTransition, row) for row in rows]
-
-
-def submit(job_id: str, request: JobRequest, payload: str, actor: str, now: int | None) -> Script[Job]:
+def submit(submission: Submission, now: int | None) -> Script[Job]:
     """Queue a job; a request that was made before, by its idempotency key, gives that one's job."""
+    job_id, request, payload, labels, actor, quota = submission
     crawl = job_id if request.crawl is None else request.crawl
+    yield from quotas.lock(request.key_id, quota)
     yield Call("lock_crawl_of_jobs", (crawl,))
     moment = yield from crawls.clock(now)
     for _ in range(ATTEMPTS):
+        earlier = yield Call("earlier_job", (job_id, request.user_id, request.idempotency_key))
+        if earlier:
+            return job_of(earlier[0])
+        yield from quotas.check_active(request.key_id, quota)
+        yield from quotas.check_daily(request.key_id, quota, moment)
         made = yield Call(
             "insert_job",
             (
                 job_id, crawl, payload, request.priority, moment, moment + request.delay_ms,
-                request.max_retries, request.source_id, request.user_id, request.idempotency_key,
+                request.max_retries, request.source_id, request.user_id, request.idempotency_key, labels,
+                request.key_id, request.webhook_url, request.webhook_secret,
             ),
         )  # fmt: skip
         if made:
-            job = _job(made[0])
+            job = job_of(made[0])
             yield from _write_history(job_id, None, job, actor, None, moment)
             yield Call("set_crawl_state", (crawl, CRAWL_STATES[DesiredState.RUN].value))
+            yield Call("tell_of_jobs", (job_id,))
             return job
-        earlier = yield Call("earlier_job", (job_id, request.user_id, request.idempotency_key))
-        if earlier:
-            return _job(earlier[0])
         live = yield Call("live_job", (crawl,))
         if live:
-            raise _crawl_taken(crawl, _job(live[0]))
+            raise _crawl_taken(crawl, job_of(live[0]))
     raise JobConflict(f"crawl {crawl!r} has a job that comes and goes; submit again")
 
 
@@ -98,14 +112,14 @@ def claim(worker: str, now: int | None, earlier: list[Job]) -> Script[Job | None
     """Take the first job that is due: by priority, then by age."""
     if earlier:
         mine = yield from find(earlier[0].id)
-        if mine is not None and _is_run_by(mine, earlier[0].epoch) and mine.worker_id == worker:
+        if mine is not None and is_run_by(mine, earlier[0].epoch) and mine.worker_id == worker:
             return mine
     moment = yield from crawls.clock(now)
     JOB.check(JobStatus.PENDING, JobStatus.PROCESSING)
     rows = yield Call("claim_job", (worker, moment))
     if not rows:
         return None
-    job = _job(rows[0])
+    job = job_of(rows[0])
     yield from _write_history(job.id, JobStatus.PENDING, job, worker, None, moment)
     earlier[:] = [job]
     return job
@@ -119,29 +133,33 @@ def beat(
     return DesiredState(rows[0][0]) if rows else None
 
 
-def finish(job_id: str, epoch: int, ending: JobEnding, now: int | None) -> Script[Job]:
+def finish(job_id: str, epoch: int, ending: JobEnding, context: Context) -> Script[Job]:
     """End an epoch. Only its first end counts: said again, it changes nothing and is answered."""
-    job = yield from _locked(job_id)
-    moment = yield from crawls.clock(now)
-    if not _is_run_by(job, epoch):
+    job = yield from locked(job_id)
+    if not is_run_by(job, epoch):
         ended = yield Call("endings_of_job", (job_id, epoch, WATCHDOG))
         if ended:
             return job
         raise JobConflict(
             f"job {job_id} is no longer run under epoch {epoch}: it is {job.status} with epoch {job.epoch}"
         )
+    stored = yield from job_endings.crawl_alone(job)
+    moment = yield from crawls.clock(context.now)
     status = status_after_run(job, ending.outcome)
     charged = ending.outcome is JobStatus.PENDING
     after = _stopped(job, status, moment + ending.retry_in_ms, moment, charged=charged)
     after = msgspec.structs.replace(after, error_kind=ending.error_kind, error_message=ending.error_message)
     if status is JobStatus.COMPLETED:
-        after = msgspec.structs.replace(after, progress_percentage=100)
-    actor = job.worker_id or "unknown"
-    yield from _move(job, after, actor, ending.error_message, moment)
+        found = yield from job_endings.check_complete(job, stored, ending.max_wait_ms, moment)
+        after = msgspec.structs.replace(after, progress_percentage=100, reason=found or ending.reason)
+    yield from job_endings.end_leases_of_runner(job, stored, moment, context.settings, context.slot)
+    yield from _move(job, after, job.worker_id or "unknown", ending.error_message, moment)
+    yield from job_endings.close(after, moment)
     return after
 
 
-def _is_run_by(job: Job, epoch: int) -> bool:
+def is_run_by(job: Job, epoch: int) -> bool:
+    """Tell whether an epoch is the live one of a job."""
     return job.status is JobStatus.PROCESSING and job.epoch == epoch
 
 
@@ -156,21 +174,28 @@ def _stopped(job: Job, status: JobStatus, available_at: int, now: int, *, charge
         retry_count=job.retry_count + 1 if going_on and charged else job.retry_count,
         available_at=moment_of(available_at) if going_on else job.available_at,
         completed_at=moment_of(now) if terminal else None,
+        updated_at=moment_of(now),
     )
 
 
-def set_desired_state(job_id: str, desired: DesiredState, actor: str, now: int | None) -> Script[Job]:
+def set_desired_state(job_id: str, desired: DesiredState, actor: str, context: Context) -> Script[Job]:
     """Write down what the user asks for; where nobody runs the job, it is done at once."""
-    job = yield from _locked(job_id)
-    moment = yield from crawls.clock(now)
+    job = yield from locked(job_id)
     if job.status in TERMINAL:
         raise JobConflict(f"job {job_id} is {job.status}: it can no longer be asked to {desired}")
     if job.desired_state is DesiredState.CANCEL and desired is not DesiredState.CANCEL:
         raise JobConflict(f"job {job_id} is being cancelled: it can no longer be asked to {desired}")
+    stored = (yield from job_endings.crawl_alone(job)) if desired is DesiredState.CANCEL else None
+    moment = yield from crawls.clock(context.now)
+    yield Call("set_crawl_state", (job.crawl, CRAWL_STATES[desired].value))
+    if stored is not None:
+        yield from job_endings.end_all_leases(stored, moment, context.settings, context.slot)
     status = status_after_wish(job, desired)
-    after = msgspec.structs.replace(job, status=status, desired_state=desired)
+    if status is job.status and desired is job.desired_state:
+        return job
+    after = msgspec.structs.replace(job, status=status, desired_state=desired, updated_at=moment_of(moment))
     if status is job.status:
-        yield Call("set_desired_state", (job_id, desired.value))
+        yield Call("set_desired_state", (job_id, desired.value, moment))
     else:
         after = msgspec.structs.replace(
             after,
@@ -178,15 +203,20 @@ def set_desired_state(job_id: str, desired: DesiredState, actor: str, now: int |
             completed_at=moment_of(moment) if status in TERMINAL else None,
         )
         yield from _move(job, after, actor, None, moment)
-    yield Call("set_crawl_state", (job.crawl, CRAWL_STATES[desired].value))
+        yield from job_endings.close(after, moment)
+    yield Call("tell_of_jobs", (job_id,))
     return after
 
 
-def retry(job_id: str, actor: str, now: int | None, earlier: list[int]) -> Script[Job]:
-    """Queue a failed job again with all its retries; the crawl goes on where it was."""
-    seen = yield from _existing(job_id)
+def retry(job_id: str, wish: Retry, now: int | None, earlier: list[int]) -> Script[Job]:
+    """Queue a failed job again with all its retries; the crawl goes on where it was, unless it is to be fresh.
+
+    A fresh job has no run until what its crawl knows is forgotten: that is how whoever claims it knows.
+    """
+    seen = yield from existing(job_id)
+    yield from quotas.lock(seen.key_id, wish.quota)
     yield Call("lock_crawl_of_jobs", (seen.crawl,))
-    job = yield from _locked(job_id)
+    job = yield from locked(job_id)
     moment = yield from crawls.clock(now)
     if earlier and job.status is not JobStatus.FAILED:
         return job
@@ -194,7 +224,8 @@ def retry(job_id: str, actor: str, now: int | None, earlier: list[int]) -> Scrip
         raise JobConflict(f"job {job_id} is {job.status}: only a failed one can be retried")
     live = yield Call("live_job", (job.crawl,))
     if live:
-        raise _crawl_taken(job.crawl, _job(live[0]))
+        raise _crawl_taken(job.crawl, job_of(live[0]))
+    yield from quotas.check_active(job.key_id, wish.quota)
     after = msgspec.structs.replace(
         job,
         status=JobStatus.PENDING,
@@ -205,26 +236,38 @@ def retry(job_id: str, actor: str, now: int | None, earlier: list[int]) -> Scrip
         retry_count=0,
         error_kind=None,
         error_message=None,
+        updated_at=moment_of(moment),
     )
-    yield from _move(job, after, actor, None, moment)
+    yield from _move(job, after, wish.actor, None, moment)
+    if wish.fresh:
+        after = msgspec.structs.replace(after, payload={**job.payload, "fresh": True}, run_id=None)
+        payload = as_json(after.payload, "the payload of a job")
+        yield Call("amend_job", (job_id, job.priority, payload, moment))
+        yield Call("set_run_of_job", (job_id, None))
     yield Call("set_crawl_state", (job.crawl, CRAWL_STATES[DesiredState.RUN].value))
+    yield Call("tell_of_jobs", (job_id,))
     earlier[:] = [job.epoch]
     return after
 
 
-def recover(stale_after_ms: int, most: int, now: int | None) -> Script[list[Job]]:
-    """Take jobs from runners that fell silent; each by whoever locks it first, and only if it still is."""
-    moment = yield from crawls.clock(now)
-    rows = yield Call("lock_stale_jobs", (moment - stale_after_ms, most))
-    recovered: list[Job] = []
-    for job in map(_job, rows):
-        status = status_after_silence(job)
-        after = _stopped(job, status, moment, moment, charged=True)
-        if status is JobStatus.FAILED:
-            after = msgspec.structs.replace(after, error_kind="timed_out", error_message=TIMED_OUT)
-        yield from _move(job, after, WATCHDOG, _silence(job, after), moment)
-        recovered.append(after)
-    return recovered
+def recover_one(stale_after_ms: int, context: Context) -> Script[Job | None]:
+    """Take one job from a runner that fell silent; each by whoever locks it first, and only if it still is."""
+    moment = yield from crawls.clock(context.now)
+    rows = yield Call("lock_stale_jobs", (moment - stale_after_ms, 1))
+    if not rows:
+        return None
+    job = job_of(rows[0])
+    stored = yield from job_endings.crawl_alone(job)
+    status = status_after_silence(job)
+    after = _stopped(job, status, moment, moment, charged=True)
+    if status is JobStatus.FAILED:
+        after = msgspec.structs.replace(after, error_kind="timed_out", error_message=TIMED_OUT)
+    yield from job_endings.end_leases_of_runner(job, stored, moment, context.settings, context.slot)
+    yield from _move(job, after, WATCHDOG, _silence(job, after), moment)
+    yield from job_endings.close(after, moment)
+    if status is JobStatus.PENDING:
+        yield Call("tell_of_jobs", (job.id,))
+    return after
 
 
 def _silence(job: Job, after: Job) -> str:
@@ -238,18 +281,12 @@ def _shown(moment: datetime | None) -> str:
     return "its start" if moment is None else moment.isoformat(timespec="milliseconds")
 
 
-def _existing(job_id: str) -> Script[Job]:
-    job = yield from find(job_id)
-    if job is None:
-        raise UnknownJob(job_id)
-    return job
-
-
-def _locked(job_id: str) -> Script[Job]:
+def locked(job_id: str) -> Script[Job]:
+    """Read a job and keep others from changing it."""
     rows = yield Call("lock_job", (job_id,))
     if not rows:
         raise UnknownJob(job_id)
-    return _job(rows[0])
+    return job_of(rows[0])
 
 
 def _move(before: Job, after: Job, actor: str, note: str | None, now: int) -> Script[None]:
@@ -260,7 +297,7 @@ def _move(before: Job, after: Job, actor: str, note: str | None, now: int) -> Sc
         (
             before.id, before.status.value, before.epoch, after.status.value, after.desired_state.value,
             after.worker_id, millis_of(after.available_at), millis_of(after.completed_at), after.retry_count,
-            after.error_kind, after.error_message, after.progress_percentage,
+            after.error_kind, after.error_message, after.progress_percentage, after.reason, now,
         ),
     )  # fmt: skip
     if not moved:

@@ -4,19 +4,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outrider.model.api_key import ApiKey, Role, UnknownKey
+from outrider.model.api_key import ApiKey, UnknownKey
 from outrider.model.errors import InvalidInput
 from outrider.store.sql.control.rows import record
 from outrider.store.sql.script import Call, Row, Script
 from outrider.store.sql.urls import crawls as clock
 
 
-def create(key_id: str, digest: str, name: str, role: Role, crawls: Sequence[str], now: int | None) -> Script[ApiKey]:
-    """Keep a key; one that was kept before, by the same call whose answer got lost, is the same key."""
+def create(key: ApiKey, now: int | None) -> Script[ApiKey]:
+    """Keep a key from now on; one that was kept before, by the same call whose answer got lost, is the same key."""
     moment = yield from clock.clock(now)
-    yield Call("insert_key", (key_id, name, role.value, _as_json(crawls), digest, moment))
-    kept = _key((yield Call("api_key", (key_id,)))[0])
-    if kept.digest != digest:
+    yield Call(
+        "insert_key",
+        (
+            key.key_id, key.name, key.role.value, _as_json(key.crawls), key.digest, moment, key.owner,
+            key.max_active_jobs, key.max_pages_per_job, key.max_jobs_per_day,
+        ),
+    )  # fmt: skip
+    kept = _key((yield Call("api_key", (key.key_id,)))[0])
+    if kept.digest != key.digest:
         raise InvalidInput("there is another key of this id")
     return kept
 

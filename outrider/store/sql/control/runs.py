@@ -2,7 +2,7 @@
 
 from outrider.model.errors import InvalidTransition, JobConflict, UnknownCrawl
 from outrider.model.job import CrawlProgress, Run, RunKind, RunStatus, UnknownJob, UnknownRun
-from outrider.store.sql.control import jobs
+from outrider.store.sql.control import job_listing
 from outrider.store.sql.control.rows import record
 from outrider.store.sql.script import Call, Row, Script
 from outrider.store.sql.urls import crawls
@@ -26,7 +26,7 @@ def open_run(
         job_id, epoch = job
         rows = yield Call("lock_processing_job", (job_id, epoch))
         if not rows:
-            if (yield from jobs.find(job_id)) is None:
+            if (yield from job_listing.find(job_id)) is None:
                 raise UnknownJob(job_id)
             raise JobConflict(f"job {job_id} is no longer run under epoch {epoch}: it gets no run")
     stored = yield from crawls.for_write(crawl)

@@ -8,6 +8,7 @@ What a LIMIT has chosen is looked up with `= ANY (ARRAY (…))`: plans are made 
 join PostgreSQL would expect a tenth of the table and read all of it (339 ms for 10 of 1,000,000 domains).
 """
 
+from outrider.store.sql.postgres.urls import HELD_LEASE
 from outrider.store.sql.script import Catalogue, Sql
 
 DOMAIN = """CAST(d.id AS text), d.domain, d.parent_domain, d.status, d.block_reason, d.block_reason_code,
@@ -30,14 +31,16 @@ COUNTS_OF_DOMAIN = """
 
 JOB = """CAST(id AS text), crawl, payload, priority, status, desired_state, epoch, worker_id,
     CAST(run_id AS text), progress_percentage, progress, created_at, available_at, started_at, completed_at,
-    last_heartbeat, retry_count, max_retries, error_message, error_kind, source_id, user_id, idempotency_key"""
+    last_heartbeat, retry_count, max_retries, error_message, error_kind, source_id, user_id, idempotency_key, labels,
+    key_id, webhook_url, webhook_secret, reason, updated_at"""
 
 RUN = """CAST(id AS text), crawl, CAST(job_id AS text), kind, status, reason, settings, started_at,
     finished_at"""
 
 WORKER = "worker_id, kind, mode, host, process_id, lock_path, started_at, last_beat_at, expires_at"
 
-API_KEY = "key_id, name, role, crawls, digest, created_at, revoked_at"
+API_KEY = """key_id, name, role, crawls, digest, created_at, revoked_at, owner, max_active_jobs, max_pages_per_job,
+    max_jobs_per_day"""
 
 MESSAGE = """topic, ordering_key, payload, CAST(id AS text), message_id, created_at, attempts, next_attempt_at,
     last_error, delivered_at"""
@@ -55,13 +58,40 @@ def moment(number: int) -> str:
     )
 
 
-CRAWL_OF_JOBS, WORKERS, TOPIC, ORDERING_KEY = range(1, 5)
+CRAWL_OF_JOBS, WORKERS, TOPIC, ORDERING_KEY, KEY_OF_JOBS = range(1, 6)
 ALL = "''"
 
 
 def lock_name(space: int, name: str) -> str:
     """Lock a name until the transaction ends."""
     return f"pg_advisory_xact_lock({space}, hashtext({name}))"
+
+
+JOB_NEWS = "outrider_jobs"
+"""The channel of the hint that there may be something to do for a job."""
+
+JOB_ORDERS = {
+    "newest": ("$1::bigint IS NOT NULL AND id < $2", "crawl_jobs.id DESC"),
+    "oldest": ("$1::bigint IS NOT NULL AND id > $2", "crawl_jobs.id"),
+    "priority": ("((-priority), id) > ($1::bigint, $2)", "(-priority), crawl_jobs.id"),
+    "updated": (f"(updated_at, id) < ({moment(1)}, $2)", "updated_at DESC, crawl_jobs.id DESC"),
+}
+"""For each order of jobs, what comes after the place of a rank and an id, and how it is sorted."""
+
+
+def listing(order: tuple[str, str]) -> str:
+    """Write the statement that lists jobs in an order, which is that of an index.
+
+    `coalesce` hides from the planner that it compares: else it would expect next to nothing to fit, and
+    collect and sort all jobs instead of reading the first ones.
+    """
+    after, sorting = order
+    return f"""
+        SELECT {JOB} FROM crawl_jobs
+         WHERE {after} AND coalesce(status = $3::job_status, $3 IS NULL) AND coalesce(crawl = $4, $4 IS NULL)
+           AND coalesce(user_id = $5, $5 IS NULL) AND coalesce(source_id = $6, $6 IS NULL)
+           AND coalesce(labels ->> $7 = $8, $7 IS NULL)
+         ORDER BY {sorting} LIMIT $9"""
 
 
 CATALOGUE: Catalogue = {
@@ -168,8 +198,9 @@ CATALOGUE: Catalogue = {
     "lock_crawl_of_jobs": Sql(f"SELECT {lock_name(CRAWL_OF_JOBS, '$1')}"),
     "insert_job": Sql(f"""
         INSERT INTO crawl_jobs (id, crawl, payload, priority, created_at, available_at, max_retries, source_id,
-                                user_id, idempotency_key)
-        VALUES ($1, $2, $3, $4, {moment(5)}, {moment(6)}, $7, $8, $9, $10)
+                                user_id, idempotency_key, labels, key_id, webhook_url, webhook_secret, updated_at)
+        VALUES ($1, $2, $3, $4, {moment(5)}, {moment(6)}, $7, $8, $9, $10, $11, $12, $13, $14,
+                {moment(5)})
         ON CONFLICT DO NOTHING RETURNING {JOB}"""),
     "earlier_job": Sql(f"""
         SELECT {JOB} FROM crawl_jobs
@@ -178,18 +209,15 @@ CATALOGUE: Catalogue = {
         SELECT {JOB} FROM crawl_jobs WHERE crawl = $1 AND status IN ('pending', 'processing', 'paused')"""),
     "job": Sql(f"SELECT {JOB} FROM crawl_jobs WHERE id = $1"),
     "lock_job": Sql(f"SELECT {JOB} FROM crawl_jobs WHERE id = $1 FOR NO KEY UPDATE"),
-    "list_jobs": Sql(f"""
-        SELECT {JOB} FROM crawl_jobs
-         WHERE ($1::uuid IS NULL OR id < $1) AND ($2::job_status IS NULL OR status = $2)
-           AND ($3::text IS NULL OR crawl = $3) AND ($4::text IS NULL OR user_id = $4)
-         ORDER BY crawl_jobs.id DESC LIMIT $5"""),
+    **{f"list_jobs_{sort}": Sql(listing(order)) for sort, order in JOB_ORDERS.items()},
+    # coalesce hides what is compared: without statistics the planner would expect one job to fit, and sort all.
     "claim_job": Sql(f"""
         UPDATE crawl_jobs
            SET status = 'processing', worker_id = $1, started_at = coalesce(started_at, {moment(2)}),
-               last_heartbeat = {moment(2)}, epoch = epoch + 1
+               last_heartbeat = {moment(2)}, epoch = epoch + 1, updated_at = {moment(2)}
          WHERE id = (
             SELECT id FROM crawl_jobs
-             WHERE status = 'pending' AND desired_state = 'run' AND available_at <= {moment(2)}
+             WHERE status = 'pending' AND coalesce(desired_state = 'run' AND available_at <= {moment(2)}, false)
              ORDER BY priority DESC, created_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
         RETURNING {JOB}"""),
     "beat_job": Sql(f"""
@@ -202,9 +230,11 @@ CATALOGUE: Catalogue = {
         UPDATE crawl_jobs
            SET status = $4::job_status, desired_state = $5::desired_state, worker_id = $6,
                available_at = {moment(7)}, completed_at = {moment(8)}, retry_count = $9, error_kind = $10,
-               error_message = $11, progress_percentage = $12
+               error_message = $11, progress_percentage = $12, reason = $13, updated_at = {moment(14)}
          WHERE id = $1 AND status = $2::job_status AND epoch = $3 RETURNING id"""),
-    "set_desired_state": Sql("UPDATE crawl_jobs SET desired_state = $2::desired_state WHERE id = $1"),
+    "set_desired_state": Sql(f"""
+        UPDATE crawl_jobs SET desired_state = $2::desired_state, updated_at = {moment(3)} WHERE id = $1"""),
+    "amend_job": Sql(f"UPDATE crawl_jobs SET priority = $2, payload = $3, updated_at = {moment(4)} WHERE id = $1"),
     "lock_stale_jobs": Sql(f"""
         SELECT {JOB} FROM crawl_jobs
          WHERE status = 'processing' AND last_heartbeat < {moment(1)}
@@ -216,8 +246,29 @@ CATALOGUE: Catalogue = {
         SELECT to_status FROM job_history
          WHERE job_id = $1 AND epoch = $2 AND from_status = 'processing' AND actor <> $3"""),
     "job_history": Sql("""
-        SELECT CAST(job_id AS text), from_status, to_status, epoch, actor, note, at FROM job_history
-         WHERE job_id = $1 ORDER BY history_id"""),
+        SELECT CAST(job_id AS text), history_id, from_status, to_status, epoch, actor, note, at FROM job_history
+         WHERE job_id = $1 AND history_id > $2 ORDER BY history_id LIMIT $3"""),
+    "job_counts": Sql("SELECT status, count(*) FROM crawl_jobs GROUP BY status"),
+    "work_of_jobs": Sql("""
+        SELECT coalesce(sum(n.pending + n.assigned), 0)::bigint, coalesce(sum(n.assigned), 0)::bigint
+          FROM crawl_jobs j JOIN crawls c ON c.name = j.crawl JOIN counts n ON n.crawl_id = c.crawl_id AND n.key = ''
+         WHERE j.status IN ('pending', 'processing', 'paused')"""),
+    "desired_states": Sql("""
+        SELECT CAST(j.id AS text), j.desired_state FROM unnest($1::uuid[], $2::int[]) AS w (id, epoch)
+          JOIN crawl_jobs j ON j.id = w.id AND j.epoch = w.epoch WHERE j.status = 'processing'"""),
+    "tell_of_jobs": Sql(f"SELECT pg_notify('{JOB_NEWS}', $1)"),
+    "lock_key_of_jobs": Sql(f"SELECT {lock_name(KEY_OF_JOBS, '$1')}"),
+    "active_jobs_of_key": Sql("""
+        SELECT count(*) FROM crawl_jobs
+         WHERE key_id = $1 AND status IN ('pending', 'processing', 'paused')"""),
+    "daily_job_of_key": Sql(f"""
+        SELECT (extract(epoch FROM created_at) * 1000)::bigint FROM crawl_jobs
+         WHERE key_id = $1 AND created_at > {moment(2)} ORDER BY created_at DESC LIMIT 1 OFFSET $3"""),
+    "lock_leases_of_crawl": Sql(f"""
+        SELECT {HELD_LEASE} FROM leases l
+          JOIN crawls c ON c.crawl_id = l.crawl_id
+          JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
+         WHERE l.crawl_id = $1 ORDER BY l.token FOR UPDATE OF l"""),
     # ------------------------------------------------------------------ runs
     "lock_processing_job": Sql("""
         SELECT id FROM crawl_jobs WHERE id = $1 AND epoch = $2 AND status = 'processing' FOR NO KEY UPDATE"""),
@@ -263,7 +314,9 @@ CATALOGUE: Catalogue = {
         SELECT {WORKER} FROM workers WHERE expires_at <= {moment(1)} ORDER BY expires_at, worker_id"""),
     # -------------------------------------------------------------- API keys
     "insert_key": Sql(f"""
-        INSERT INTO api_keys (key_id, name, role, crawls, digest, created_at) VALUES ($1, $2, $3, $4, $5, {moment(6)})
+        INSERT INTO api_keys (key_id, name, role, crawls, digest, created_at, owner, max_active_jobs,
+                              max_pages_per_job, max_jobs_per_day)
+        VALUES ($1, $2, $3, $4, $5, {moment(6)}, $7, $8, $9, $10)
             ON CONFLICT (key_id) DO NOTHING"""),
     "api_key": Sql(f"SELECT {API_KEY} FROM api_keys WHERE key_id = $1"),
     "list_keys": Sql(f"SELECT {API_KEY} FROM api_keys ORDER BY created_at, key_id"),

@@ -25,6 +25,8 @@ from outrider.store.sql.postgres.connection import (
     connect_once,
     was_closed,
 )
+from outrider.store.sql.postgres.control import JOB_NEWS
+from outrider.store.sql.postgres.news import News
 from outrider.store.sql.script import Call, Catalogue, Row, Script
 
 Answer = TypeVar("Answer")
@@ -50,6 +52,7 @@ class PostgresEngine:
         self._pool = pool
         self._pooled = pooled
         self._patience_s = patience_s
+        self._news = News(dsn, JOB_NEWS)
 
     @classmethod
     async def open(
@@ -88,6 +91,13 @@ class PostgresEngine:
     async def read(self, script: Callable[[], Script[Answer]]) -> Answer:
         """Run a reading script in one snapshot."""
         return await self._run(script, readonly=True)
+
+    async def hear_of_jobs(self, timeout_s: float) -> bool:
+        """Wait for the hint that there may be something to do for a job; behind a pooler, just wait."""
+        if self._pooled:
+            await asyncio.sleep(timeout_s)
+            return False
+        return await self._news.heard(timeout_s)
 
     async def _run(self, script: Callable[[], Script[Answer]], *, readonly: bool) -> Answer:
         deadline = time.monotonic() + self._patience_s
@@ -141,8 +151,13 @@ class PostgresEngine:
         answers: list[Row] = await connection.fetch(text, *arguments)
         return answers
 
+    def version(self) -> int | None:
+        """Tell nothing: to ask a server is no cheaper than to look."""
+        return None
+
     async def close(self) -> None:
         """Finish what is under way and close the connections."""
+        await self._news.close()
         try:
             await asyncio.wait_for(self._pool.close(), CONNECT_S)
         except TimeoutError:

@@ -7,12 +7,13 @@ statistics, go through the crawl and look for each task in the list, and not the
 """
 
 from outrider.model.batch import BATCH_WORKER
+from outrider.model.gate import UNREACHABLE_ROBOTS
 from outrider.model.task import NEVER
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
 
 CRAWL = """crawl_id, name, state, key_rule, strip_tracking, sort_query, max_depth, max_pages,
-    max_pages_per_domain, delay_ms, concurrency, robots, created_at, limited_run"""
+    max_pages_per_domain, delay_ms, concurrency, robots, created_at, limited_run, conduct"""
 
 GATE = """domain, delay_ms, robots_delay_ms, concurrency, next_fetch_at, backoff_until, backoff_level,
     backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id, quiet_until"""
@@ -49,6 +50,7 @@ CATALOGUE: Catalogue = {
         UPDATE crawls SET max_depth = $2, max_pages = $3, max_pages_per_domain = $4, delay_ms = $5,
                           concurrency = $6, robots = $7
          WHERE name = $1 RETURNING {CRAWL}"""),
+    "set_conduct": Sql(f"UPDATE crawls SET conduct = $2 WHERE name = $1 RETURNING {CRAWL}"),
     "crawls_of_leases": Sql(f"""
         SELECT {CRAWL} FROM crawls
          WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token = ANY ($1::bytea[]))
@@ -390,6 +392,20 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (domain) DO UPDATE
            SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
     "robots_text": Sql("SELECT version, text FROM robots WHERE domain = $1"),
+    "note_robots_trouble": Sql("""
+        WITH locked AS (
+            SELECT w.domain, w.reached FROM unnest($1::text[], $2::boolean[]) AS w (domain, reached)
+              JOIN domains d ON d.domain = w.domain ORDER BY w.domain FOR NO KEY UPDATE OF d)
+        UPDATE domains d
+           SET total_error_count = d.total_error_count + CASE WHEN w.reached THEN 0 ELSE 1 END,
+               consecutive_error_count = CASE WHEN w.reached THEN 0 ELSE d.consecutive_error_count + 1 END
+          FROM locked w
+         WHERE d.domain = w.domain AND (NOT w.reached OR d.consecutive_error_count > 0)"""),
+    "forget_robots_trouble": Sql(f"""
+        WITH locked AS (
+            SELECT domain FROM gates WHERE domain = ANY ($2::text[]) AND robots_version = '{UNREACHABLE_ROBOTS}'
+             ORDER BY domain FOR UPDATE)
+        UPDATE gates g SET robots_expires_at = least(robots_expires_at, $1) FROM locked w WHERE g.domain = w.domain"""),
     # ------------------------------------------------------ overrides, upkeep
     "configure_gate": Sql("""
         UPDATE gates SET delay_ms = $2, concurrency = $3, blocked_until = $4, band = $5 WHERE domain = $1"""),
@@ -517,7 +533,8 @@ CATALOGUE: Catalogue = {
     "waiting_queues": Sql(f"""
         SELECT q.key, q.domain, q.ready_at,
                (SELECT coalesce(sum(n.pending), 0)::bigint FROM counts n WHERE n.crawl_id = $1 AND n.key = q.key),
-               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0)
+               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0),
+               CASE WHEN g.robots_version = '{UNREACHABLE_ROBOTS}' THEN g.robots_expires_at ELSE 0 END
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT key, domain, ready_at FROM queues

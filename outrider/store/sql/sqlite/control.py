@@ -4,8 +4,9 @@ A transaction has the whole file to itself, so nothing here locks. `{rows}` stan
 """
 
 from outrider.store.sql.postgres.control import API_KEY, DOMAIN, DOMAIN_COUNTS, JOB, MESSAGE, RUN, WORKER
+from outrider.store.sql.postgres.urls import HELD_LEASE
 from outrider.store.sql.script import Catalogue, Sql
-from outrider.store.sql.sqlite.urls import NOTHING
+from outrider.store.sql.sqlite.urls import HELD_LEASE_TABLES, NOTHING
 
 NOW = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
 
@@ -23,6 +24,25 @@ def moment(number: int) -> str:
 
 
 LIVE_CLAIM = f"d.version = w.version AND d.claimed_by = ?1 AND d.claim_expires_at > {moment(2)}"
+
+JOB_ORDERS = {
+    "newest": ("?1 IS NOT NULL AND id < ?2", "id DESC"),
+    "oldest": ("?1 IS NOT NULL AND id > ?2", "id"),
+    "priority": ("((-priority), id) > (?1, ?2)", "(-priority), id"),
+    "updated": (f"(updated_at, id) < ({moment(1)}, ?2)", "updated_at DESC, id DESC"),
+}
+
+
+def listing(order: tuple[str, str]) -> str:
+    """Write the statement that lists jobs in an order, which is that of an index."""
+    after, sorting = order
+    return f"""
+        SELECT {JOB} FROM crawl_jobs
+         WHERE {after} AND (?3 IS NULL OR status = ?3) AND (?4 IS NULL OR crawl = ?4)
+           AND (?5 IS NULL OR user_id = ?5) AND (?6 IS NULL OR source_id = ?6)
+           AND (?7 IS NULL OR EXISTS (SELECT 1 FROM json_each(labels) l WHERE l.key = ?7 AND l.value = ?8))
+         ORDER BY {sorting} LIMIT ?9"""
+
 
 CATALOGUE: Catalogue = {
     # --------------------------------------------------------------- domains
@@ -112,8 +132,9 @@ CATALOGUE: Catalogue = {
     "lock_crawl_of_jobs": NOTHING,
     "insert_job": Sql(f"""
         INSERT INTO crawl_jobs (id, crawl, payload, priority, created_at, available_at, max_retries, source_id,
-                                user_id, idempotency_key)
-        VALUES (?1, ?2, ?3, ?4, {moment(5)}, {moment(6)}, ?7, ?8, ?9, ?10)
+                                user_id, idempotency_key, labels, key_id, webhook_url, webhook_secret, updated_at)
+        VALUES (?1, ?2, ?3, ?4, {moment(5)}, {moment(6)}, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+                {moment(5)})
         ON CONFLICT DO NOTHING RETURNING {JOB}"""),
     "earlier_job": Sql(f"""
         SELECT {JOB} FROM crawl_jobs
@@ -122,17 +143,13 @@ CATALOGUE: Catalogue = {
         SELECT {JOB} FROM crawl_jobs WHERE crawl = ?1 AND status IN ('pending', 'processing', 'paused')"""),
     "job": Sql(f"SELECT {JOB} FROM crawl_jobs WHERE id = ?1"),
     "lock_job": Sql(f"SELECT {JOB} FROM crawl_jobs WHERE id = ?1"),
-    "list_jobs": Sql(f"""
-        SELECT {JOB} FROM crawl_jobs
-         WHERE (?1 IS NULL OR id < ?1) AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR crawl = ?3)
-           AND (?4 IS NULL OR user_id = ?4)
-         ORDER BY crawl_jobs.id DESC LIMIT ?5"""),
+    **{f"list_jobs_{sort}": Sql(listing(order)) for sort, order in JOB_ORDERS.items()},
     "claim_job": Sql(f"""
         UPDATE crawl_jobs
            SET status = 'processing', worker_id = ?1, started_at = coalesce(started_at, {moment(2)}),
-               last_heartbeat = {moment(2)}, epoch = epoch + 1
+               last_heartbeat = {moment(2)}, epoch = epoch + 1, updated_at = {moment(2)}
          WHERE id = (
-            SELECT id FROM crawl_jobs
+            SELECT id FROM crawl_jobs INDEXED BY crawl_jobs_claimable
              WHERE status = 'pending' AND desired_state = 'run' AND available_at <= {moment(2)}
              ORDER BY priority DESC, created_at, id LIMIT 1)
         RETURNING {JOB}"""),
@@ -145,9 +162,11 @@ CATALOGUE: Catalogue = {
         UPDATE crawl_jobs
            SET status = ?4, desired_state = ?5, worker_id = ?6, available_at = {moment(7)},
                completed_at = {moment(8)}, retry_count = ?9, error_kind = ?10, error_message = ?11,
-               progress_percentage = ?12
+               progress_percentage = ?12, reason = ?13, updated_at = {moment(14)}
          WHERE id = ?1 AND status = ?2 AND epoch = ?3 RETURNING id"""),
-    "set_desired_state": Sql("UPDATE crawl_jobs SET desired_state = ?2 WHERE id = ?1"),
+    "set_desired_state": Sql(f"""
+        UPDATE crawl_jobs SET desired_state = ?2, updated_at = {moment(3)} WHERE id = ?1"""),
+    "amend_job": Sql(f"UPDATE crawl_jobs SET priority = ?2, payload = ?3, updated_at = {moment(4)} WHERE id = ?1"),
     "lock_stale_jobs": Sql(f"""
         SELECT {JOB} FROM crawl_jobs
          WHERE status = 'processing' AND last_heartbeat < {moment(1)} ORDER BY last_heartbeat LIMIT ?2"""),
@@ -158,8 +177,27 @@ CATALOGUE: Catalogue = {
         SELECT to_status FROM job_history
          WHERE job_id = ?1 AND epoch = ?2 AND from_status = 'processing' AND actor <> ?3"""),
     "job_history": Sql("""
-        SELECT job_id, from_status, to_status, epoch, actor, note, at FROM job_history
-         WHERE job_id = ?1 ORDER BY history_id"""),
+        SELECT job_id, history_id, from_status, to_status, epoch, actor, note, at FROM job_history
+         WHERE job_id = ?1 AND history_id > ?2 ORDER BY history_id LIMIT ?3"""),
+    "job_counts": Sql("SELECT status, count(*) FROM crawl_jobs GROUP BY status"),
+    "work_of_jobs": Sql("""
+        SELECT coalesce(sum(n.pending + n.assigned), 0), coalesce(sum(n.assigned), 0)
+          FROM crawl_jobs j JOIN crawls c ON c.name = j.crawl JOIN counts n ON n.crawl_id = c.crawl_id AND n.key = ''
+         WHERE j.status IN ('pending', 'processing', 'paused')"""),
+    "desired_states": Sql("""
+        WITH w (id, epoch) AS (VALUES {rows})
+        SELECT j.id, j.desired_state FROM w CROSS JOIN crawl_jobs j
+         WHERE j.id = w.id AND j.epoch = w.epoch AND j.status = 'processing'"""),
+    "tell_of_jobs": NOTHING,
+    "lock_key_of_jobs": NOTHING,
+    "active_jobs_of_key": Sql("""
+        SELECT count(*) FROM crawl_jobs
+         WHERE key_id = ?1 AND status IN ('pending', 'processing', 'paused')"""),
+    "daily_job_of_key": Sql(f"""
+        SELECT CAST(round((julianday(created_at) - 2440587.5) * 86400000.0) AS INTEGER) FROM crawl_jobs
+         WHERE key_id = ?1 AND created_at > {moment(2)} ORDER BY created_at DESC LIMIT 1 OFFSET ?3"""),
+    "lock_leases_of_crawl": Sql(f"""
+        SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES} WHERE l.crawl_id = ?1 ORDER BY l.token"""),
     # ------------------------------------------------------------------ runs
     "lock_processing_job": Sql("""
         SELECT id FROM crawl_jobs WHERE id = ?1 AND epoch = ?2 AND status = 'processing'"""),
@@ -205,7 +243,9 @@ CATALOGUE: Catalogue = {
         SELECT {WORKER} FROM workers WHERE expires_at <= {moment(1)} ORDER BY expires_at, worker_id"""),
     # -------------------------------------------------------------- API keys
     "insert_key": Sql(f"""
-        INSERT INTO api_keys (key_id, name, role, crawls, digest, created_at) VALUES (?1, ?2, ?3, ?4, ?5, {moment(6)})
+        INSERT INTO api_keys (key_id, name, role, crawls, digest, created_at, owner, max_active_jobs,
+                              max_pages_per_job, max_jobs_per_day)
+        VALUES (?1, ?2, ?3, ?4, ?5, {moment(6)}, ?7, ?8, ?9, ?10)
             ON CONFLICT (key_id) DO NOTHING"""),
     "api_key": Sql(f"SELECT {API_KEY} FROM api_keys WHERE key_id = ?1"),
     "list_keys": Sql(f"SELECT {API_KEY} FROM api_keys ORDER BY created_at, key_id"),

@@ -7,7 +7,7 @@ CREATE TABLE api_keys (
     digest text NOT NULL,
     created_at text NOT NULL,
     revoked_at text
-);
+, owner text NOT NULL DEFAULT '', max_active_jobs integer, max_pages_per_job integer, max_jobs_per_day integer);
 CREATE TABLE counts (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE crawl_jobs (
             source_id text,
             user_id text,
             idempotency_key text
-        );
+        , labels TEXT NOT NULL DEFAULT '{}', key_id text, webhook_url text, webhook_secret text, reason text, updated_at text NOT NULL DEFAULT '1970-01-01T00:00:00.000Z');
 CREATE TABLE crawl_log (
         artifact_id INTEGER PRIMARY KEY AUTOINCREMENT,
         crawl TEXT NOT NULL,
@@ -106,7 +106,7 @@ CREATE TABLE crawls (
         turn INTEGER NOT NULL DEFAULT 0,
         limited_run TEXT,
         created_at INTEGER NOT NULL
-    ) STRICT
+    , conduct TEXT) STRICT
     ;
 CREATE TABLE domains (
             id text PRIMARY KEY,
@@ -211,7 +211,7 @@ CREATE TABLE outrider_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT outrider_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "outrider_version" VALUES('0004');
+INSERT INTO "outrider_version" VALUES('0005');
 CREATE TABLE queues (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
@@ -356,4 +356,8 @@ CREATE VIEW crawl_states AS
       FROM crawls
       LEFT JOIN counts ON counts.crawl_id = crawls.crawl_id AND counts.key = ''
      GROUP BY crawls.crawl_id, crawls.name, crawls.state;
+CREATE INDEX crawl_jobs_rank ON crawl_jobs ((-priority), id);
+CREATE INDEX crawl_jobs_updated ON crawl_jobs (updated_at, id);
+CREATE INDEX crawl_jobs_of_key ON crawl_jobs (key_id, created_at) WHERE key_id IS NOT NULL;
+CREATE INDEX crawl_jobs_live_of_key ON crawl_jobs (key_id) WHERE key_id IS NOT NULL AND status IN ('pending', 'processing', 'paused');
 DELETE FROM "sqlite_sequence";

@@ -5,6 +5,7 @@ JOIN keeps SQLite to looking up each of its rows in turn.
 """
 
 from outrider.model.batch import BATCH_WORKER
+from outrider.model.gate import UNREACHABLE_ROBOTS
 from outrider.model.task import NEVER
 from outrider.store.sql.postgres.urls import ARTIFACT, CRAWL, GATE, HELD_LEASE, TASK
 from outrider.store.sql.script import Catalogue, Sql
@@ -42,6 +43,7 @@ CATALOGUE: Catalogue = {
         UPDATE crawls SET max_depth = ?2, max_pages = ?3, max_pages_per_domain = ?4, delay_ms = ?5,
                           concurrency = ?6, robots = ?7
          WHERE name = ?1 RETURNING {CRAWL}"""),
+    "set_conduct": Sql(f"UPDATE crawls SET conduct = ?2 WHERE name = ?1 RETURNING {CRAWL}"),
     "crawls_of_leases": Sql(f"""
         SELECT DISTINCT {CRAWL} FROM crawls
          WHERE crawl_id IN (SELECT crawl_id FROM leases WHERE token IN (VALUES {{rows}})) ORDER BY crawl_id"""),
@@ -289,6 +291,15 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (domain) DO UPDATE
            SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
     "robots_text": Sql("SELECT version, text FROM robots WHERE domain = ?1"),
+    "note_robots_trouble": Sql("""
+        WITH w (domain, reached) AS (VALUES {rows})
+        UPDATE domains AS d
+           SET total_error_count = d.total_error_count + NOT w.reached,
+               consecutive_error_count = iif(w.reached, 0, d.consecutive_error_count + 1)
+          FROM w WHERE d.domain = w.domain AND (NOT w.reached OR d.consecutive_error_count > 0)"""),
+    "forget_robots_trouble": Sql(f"""
+        UPDATE gates SET robots_expires_at = min(robots_expires_at, ?1)
+         WHERE domain IN (VALUES {{rows}}) AND robots_version = '{UNREACHABLE_ROBOTS}'"""),
     # ------------------------------------------------------ overrides, upkeep
     "configure_gate": Sql("""
         UPDATE gates SET delay_ms = ?2, concurrency = ?3, blocked_until = ?4, band = ?5 WHERE domain = ?1"""),
@@ -384,7 +395,8 @@ CATALOGUE: Catalogue = {
     "waiting_queues": Sql(f"""
         SELECT q.key, q.domain, q.ready_at,
                (SELECT coalesce(sum(n.pending), 0) FROM counts n WHERE n.crawl_id = ?1 AND n.key = q.key),
-               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0)
+               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0),
+               iif(g.robots_version = '{UNREACHABLE_ROBOTS}', g.robots_expires_at, 0)
           FROM {BANDS} b CROSS JOIN queues q LEFT JOIN gates g ON g.domain = q.domain
          WHERE q.crawl_id = ?1 AND q.band = b.column1 AND q.ready_at > ?2 AND q.ready_at < {LIMITED}
          ORDER BY q.ready_at DESC LIMIT ?3"""),

@@ -145,7 +145,11 @@ def counts_by_kind(name: str) -> Script[dict[Kind, Counts]]:
 
 def outlook(name: str) -> Script[Outlook]:
     """Tell what a crawl has before it."""
-    stored = yield from crawls.find(name)
+    return (yield from outlook_of((yield from crawls.find(name))))
+
+
+def outlook_of(stored: StoredCrawl) -> Script[Outlook]:
+    """Tell what a crawl that was found has before it."""
     *numbers, next_ready_at, limited = (yield Call("outlook", (stored.crawl_id,)))[0]
     return Outlook(
         counts=_counts(numbers),

@@ -39,6 +39,7 @@ def decoded(row: Row) -> StoredCrawl:
                 robots=bool(row[11]),
             ),
             created_at=row[12],
+            conduct=None if row[14] is None else msgspec.json.decode(row[14]),
         ),
         None if row[13] is None else str(row[13]),
     )
@@ -145,6 +146,14 @@ def list_all() -> Script[list[Crawl]]:
 def set_state(name: str, state: CrawlState) -> Script[Crawl]:
     """Run, pause or cancel a crawl: `lease` checks it."""
     rows = yield Call("set_crawl_state", (nameable(name), check_choice(state, "state", CrawlState).value))
+    if not rows:
+        raise UnknownCrawl(name)
+    return decoded(rows[0]).crawl
+
+
+def set_conduct(name: str, conduct: str | None) -> Script[Crawl]:
+    """Write down how the workers of a crawl are to behave, as JSON."""
+    rows = yield Call("set_conduct", (nameable(name), conduct))
     if not rows:
         raise UnknownCrawl(name)
     return decoded(rows[0]).crawl

@@ -26,6 +26,7 @@ from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.waking import Wakes
 
 LOST = ReportAnswer(verdict=Verdict.LEASE_LOST)
+TOO_MANY_REQUESTS = 429
 ROBOTS_DAY_MS = 24 * 3_600_000
 """How long a robots.txt holds where the worker did not say."""
 
@@ -142,6 +143,7 @@ def _accept(
             changes.page_done(ending.held.run_id, ending.held.domain)
     yield from end(endings, changes, wakes)
     yield from close(before, after, wakes, changes, slot)
+    yield from _note_robots_trouble(accepted)
     return {
         ending.held.token: ReportAnswer(
             verdict=ending.decision.verdict,
@@ -163,11 +165,24 @@ def _unsaid_robots(outcome: Outcome | None, settings: Settings) -> Robots:
 
     Done means that there is none: everything is allowed. Refused means that nothing can be fetched
     from this address: the workers will refuse each page as well. Failed, or ended without a report, means
-    that it could not be read, which forbids everything until it can be.
+    that it could not be read, and everything waits until it can be.
     """
     if outcome not in (Outcome.DONE, Outcome.REFUSED):
-        return Robots(text="User-agent: *\nDisallow: /\n", expires_in_ms=settings.retry_cap_ms)
+        return Robots(text="User-agent: *\nDisallow: /\n", expires_in_ms=settings.retry_cap_ms, unreachable=True)
     return Robots(text="", expires_in_ms=ROBOTS_DAY_MS)
+
+
+def _note_robots_trouble(accepted: list[tuple[HeldLease, Report, float]]) -> Script[None]:
+    """Count towards a domain's being unreachable each try at a robots.txt that did not get at one."""
+    tries: dict[str, bool] = {}
+    for held, each, _ in accepted:
+        if held.kind != Kind.ROBOTS:
+            continue
+        if each.outcome is Outcome.DONE:
+            tries[held.domain] = True
+        elif each.robots is not None and each.robots.unreachable and each.fetch.http_status != TOO_MANY_REQUESTS:
+            tries[held.domain] = False
+    yield Call("note_robots_trouble", (), sorted(tries.items()))
 
 
 def _add_links(
@@ -282,7 +297,7 @@ def reap(worker: str | None, now: int | None, most: int, settings: Settings, slo
         rows = yield Call("lock_leases_of_worker", (worker, locked))
     held = [held_lease(row) for row in rows]
     decisions = [retry.after_expiry(each.tally, moment, settings) for each in held]
-    yield from _end_without_report(held, decisions, moment, settings, slot)
+    yield from end_without_report(held, decisions, moment, settings, slot)
     return [Token(each.token.hex()) for each in held]
 
 
@@ -300,13 +315,14 @@ def release(
     moment = yield from crawls.clock(now)
     held = [each for each in map(held_lease, rows) if each.expires_at > moment]
     decisions = [retry.put_off(each.tally, moment, 0, settings, "released") for each in held]
-    yield from _end_without_report(held, decisions, moment, settings, slot)
+    yield from end_without_report(held, decisions, moment, settings, slot)
     return [Token(each.token.hex()) for each in held]
 
 
-def _end_without_report(
+def end_without_report(
     held: list[HeldLease], decisions: list[Decision], now: int, settings: Settings, slot: int
 ) -> Script[None]:
+    """End leases of which nobody says what came of them."""
     if not held:
         return
     changes, wakes = CountChanges(), Wakes()
