@@ -49,6 +49,7 @@ GOOD: dict[str, Any] = {
     "identity": WorkerIdentity(
         worker_id="w", kind=WorkerKind.WORKER, mode=WorkerMode.PLAIN, host="h", process_id=1, lock_path=None
     ),
+    "conduct": {}, "jobs": [], "timeout_s": 0.0,
     "ending": JobEnding(outcome=JobStatus.COMPLETED),
 }  # fmt: skip
 OF_METHOD: dict[str, dict[str, Any]] = {
@@ -88,16 +89,20 @@ async def complaints(plane: object, name: str) -> list[str]:
 
 
 async def test_no_argument_breaks_the_url_plane(place: Place, stores: Stores) -> None:
+    found = []
     for name in operations(UrlStore):
         await stores.urls.create_crawl("c", now=NOW)
-        assert await complaints(stores.urls, name) == []
+        found += await complaints(stores.urls, name)
+    assert found == []
     await check_counts(place)
 
 
 async def test_no_argument_breaks_the_control_plane(stores: Stores) -> None:
     await stores.urls.create_crawl("c", now=NOW)
+    found = []
     for name in operations(ControlStore):
-        assert await complaints(stores.control, name) == []
+        found += await complaints(stores.control, name)
+    assert found == []
 
 
 async def test_a_moment_that_is_none_is_refused_and_nothing_is_done(stores: Stores) -> None:
