@@ -49,7 +49,7 @@ GOOD: dict[str, Any] = {
     "identity": WorkerIdentity(
         worker_id="w", kind=WorkerKind.WORKER, mode=WorkerMode.PLAIN, host="h", process_id=1, lock_path=None
     ),
-    "conduct": {}, "jobs": [], "timeout_s": 0.0,
+    "conduct": {}, "jobs": [],
     "ending": JobEnding(outcome=JobStatus.COMPLETED),
 }  # fmt: skip
 OF_METHOD: dict[str, dict[str, Any]] = {
@@ -67,7 +67,9 @@ OF_METHOD: dict[str, dict[str, Any]] = {
 
 
 def operations(protocol: type) -> list[str]:
-    return [name for name, _ in inspect.getmembers(protocol, inspect.iscoroutinefunction) if name != "close"]
+    # One ends everything, the other waits for as long as it is told.
+    left_out = ("close", "job_news")
+    return [name for name, _ in inspect.getmembers(protocol, inspect.iscoroutinefunction) if name not in left_out]
 
 
 async def complaints(plane: object, name: str) -> list[str]:

@@ -242,7 +242,6 @@ class SqlControlStore(SqlJobStore):
     ) -> ApiKey:
         """Keep an API key, of its secret the digest only."""
         check_batch(crawls, "crawls")
-        check_record(quota, "quota", JobQuota)
         check_quota(quota)
         key = ApiKey(
             key_id=check_name(key_id, "key_id"),
