@@ -44,7 +44,7 @@ from outrider.model.task import (
 from outrider.model.url import canonical_domain
 from outrider.policy.admission import KNOWN, NEW, Admission, Candidate, admit
 from outrider.store.checks import check_batch, check_name, check_number
-from outrider.store.sql.engine import Engine
+from outrider.store.sql.engine import Engine, RowTaken
 from outrider.store.sql.script import Script
 from outrider.store.sql.under_way import UnderWay
 from outrider.store.sql.urls import batch, browse, checks, crawls, gates, listing, overrides, settings, upkeep
@@ -145,7 +145,11 @@ class SqlUrlStore:
         new: list[Candidate] = []
         while True:
             with self._under_way.claim(stored.crawl_id, candidates) as claim:
-                new += await self._counted(partial(add, Batch(stored, claim.mine, size), now))
+                offered = Batch(stored, claim.mine, size)
+                try:
+                    new += await self._counted(partial(add, offered, now))
+                except RowTaken:  # by another process
+                    new += await self._counted(partial(add, offered, now, contended=True))
             candidates = [candidate for candidate, committed in claim.others if not await committed]
             if not candidates:
                 return new

@@ -60,20 +60,25 @@ class Facts(NamedTuple):
     discovery_type: int
 
 
-def add(batch: Batch, now: int | None, slot: int) -> Script[list[Candidate]]:
-    """Store one admitted batch; tell which of it was new."""
+def add(batch: Batch, now: int | None, slot: int, *, contended: bool = False) -> Script[list[Candidate]]:
+    """Store one admitted batch; tell which of it was new.
+
+    Unless it is `contended`, a URL that somebody else stores at the same moment ends it with `RowTaken`.
+    """
     stored = yield from crawls.for_write(batch.stored.crawl.name)
     if stored.crawl_id != batch.stored.crawl_id:
         raise RulesChanged
     moment = yield from crawls.clock(now)
     changes, wakes = CountChanges(), Wakes()
-    new = yield from insert([batch._replace(stored=stored)], moment, changes, wakes)
+    new = yield from insert([batch._replace(stored=stored)], moment, changes, wakes, contended=contended)
     yield from wakes.write()
     yield from changes.write(slot)
     return new
 
 
-def insert(batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wakes) -> Script[list[Candidate]]:
+def insert(
+    batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wakes, *, contended: bool = True
+) -> Script[list[Candidate]]:
     """Insert the tasks that are not there yet and return what they were made from.
 
     The caller writes `wakes` and `changes`, merged with its own, at the end of the transaction.
@@ -90,7 +95,7 @@ def insert(batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wak
     robots = sorted({(origin[1],) for origin in origins.values() if origin[3].endswith("/robots.txt")})
     yield Call("lock_robots_urls", (), robots)
     for probe in range(1, MAX_PROBES):
-        fresh, again = yield from _insert_unknown(rows, facts, now)
+        fresh, again = yield from _insert_unknown(rows, facts, now, contended)
         inserted += fresh
         if not again:
             break
@@ -144,12 +149,12 @@ def _rows(
 
 
 def _insert_unknown(
-    offered: list[TaskRow], facts: list[Facts], now: int
+    offered: list[TaskRow], facts: list[Facts], now: int, contended: bool
 ) -> Script[tuple[list[TaskRow], list[TaskRow]]]:
     """Insert what is not known; returns what was inserted, and what must be tried with another hash.
 
-    SQLite asks first and inserts the rest; PostgreSQL, where others insert as well, inserts first and asks about
-    what was there. Either way each task is looked up once.
+    SQLite asks first and inserts the rest. PostgreSQL does both in one statement; where others are expected to insert
+    the same, it inserts first and asks about what was there. Either way each task is looked up once.
     """
     known: set[int] = set()
     colliding: set[int] = set()
@@ -169,14 +174,19 @@ def _insert_unknown(
         elif row[3] != last[3]:
             again.append(row)
     common = [list(column) for column in zip(*facts, strict=True)]
-    answer = yield Call("insert_tasks", (now, *common), unknown)
+    answer = yield Call("insert_tasks" if contended else "insert_new_tasks", (now, *common), unknown)
     if not answer:
         return unknown, again
-    numbers = set(answer[0][0] or ())
-    refused = [row for row in unknown if row[SEQUENCE] not in numbers]
-    colliding = {row[0] for row in (yield Call("colliding_tasks", (), refused, _identity))}
-    again += [row for row in refused if row[SEQUENCE] in colliding]
-    return [row for row in unknown if row[SEQUENCE] in numbers], again
+    if contended:
+        new = set(answer[0][0] or ())
+        refused = [row for row in unknown if row[SEQUENCE] not in new]
+        colliding = {row[0] for row in (yield Call("colliding_tasks", (), refused, _identity))}
+        settled = {row[SEQUENCE] for row in refused}
+    else:
+        colliding = set(answer[0][1] or ())
+        settled = colliding.union(answer[0][0] or ())
+    again += [row for row in unknown if row[SEQUENCE] in colliding] if colliding else []
+    return [row for row in unknown if row[SEQUENCE] not in settled], again
 
 
 class _Needs(NamedTuple):
