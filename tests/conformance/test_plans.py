@@ -338,6 +338,31 @@ def test_postgres_finds_rows_by_an_index(postgres_plans: dict[str, Any], name: s
             assert not re.fullmatch(r"\(crawl_id = [^()]*\)", condition) or node.get("Relation Name") == "crawls", node
 
 
+async def fill_unseen(dsn: str) -> None:
+    """Make queues, and have statistics taken before they are committed: there seem to be none."""
+    adder, observer = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+    async with adder.transaction():
+        await adder.execute("""
+            INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at)
+            SELECT 1, 'k' || n, 'k' || n, 8, 0, 0 FROM generate_series(1, 2000) n""")
+        await observer.execute("ANALYZE queues")
+    await adder.close()
+    await observer.close()
+
+
+async def test_postgres_looks_up_a_queue_by_its_key_even_where_it_seems_to_have_none(postgres_database: str) -> None:
+    await asyncio.to_thread(migrate.upgrade, postgres_database)
+    await fill_unseen(postgres_database)
+    plans = await explain_all(postgres_database)
+    walks = {
+        name: node
+        for name, plan in plans.items()
+        for node in nodes(plan)
+        if node.get("Relation Name") == "queues" and re.search(r"\bkey = ", node.get("Filter", ""))
+    }
+    assert not walks
+
+
 async def buffers_of(dsn: str, name: str, arguments: str) -> tuple[int, int]:
     """Run a statement and undo it; tell how many rows it gave and how many pages it read for that."""
     connection = await asyncpg.connect(dsn, server_settings=SERVER_SETTINGS)
