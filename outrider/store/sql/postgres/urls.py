@@ -4,6 +4,8 @@ What locks several rows locks them in the order of their keys. `lease` alone use
 
 OFFSET 0 keeps the planner from moving a crawl's number out of a list of rows: it would then, where it has no
 statistics, go through the crawl and look for each task in the list, and not the other way round.
+
+`band >= 0` is true of every queue, and says that the index `queues_ready` may be used.
 """
 
 from outrider.model.batch import BATCH_WORKER
@@ -197,7 +199,8 @@ CATALOGUE: Catalogue = {
             OR EXISTS (
                 SELECT FROM generate_series(0, 15) AS b (band)
                  WHERE EXISTS (SELECT FROM queues q
-                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.ready_at <= $1)))
+                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.band >= 0
+                                  AND q.ready_at <= $1)))
          ORDER BY c.turn, c.crawl_id LIMIT 64 FOR KEY SHARE"""),
     "set_limited_run": Sql("UPDATE crawls SET limited_run = $2 WHERE crawl_id = $1"),
     "lock_crawl_limits": Sql("""
@@ -215,7 +218,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT * FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2 AND key <> ALL ($4::text[])
              ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
          LIMIT $3"""),
     "lock_free_gates": Sql(f"""
@@ -333,11 +336,11 @@ CATALOGUE: Catalogue = {
          WHERE q.crawl_id = r.crawl_id AND q.key = r.key"""),
     "next_ready_at": Sql("""
         SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
-         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band AND band >= 0
                               ORDER BY ready_at LIMIT 1) q"""),
     "next_ready_at_any": Sql("""
         SELECT min(q.ready_at) FROM crawls c CROSS JOIN generate_series(0, 15) AS b (band)
-         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band AND band >= 0
                               ORDER BY ready_at LIMIT 1) q
          WHERE c.state = 'running'"""),
     # ---------------------------------------------------------------- report
@@ -519,11 +522,11 @@ CATALOGUE: Catalogue = {
                coalesce(sum(assigned), 0)::bigint, coalesce(sum(completed), 0)::bigint,
                coalesce(sum(failed), 0)::bigint,
                (SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
-                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band AND band >= 0
                                       ORDER BY ready_at LIMIT 1) q),
                EXISTS (SELECT FROM generate_series(0, 15) AS b (band)
                         WHERE EXISTS (SELECT FROM queues
-                                       WHERE crawl_id = $1 AND band = b.band AND ready_at = {LIMITED}))
+                                       WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at = {LIMITED}))
           FROM counts WHERE crawl_id = $1 AND key = ''"""),
     # A drained queue is not among them: nothing of it waits.
     "waiting_queues": Sql(f"""
@@ -533,7 +536,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT key, domain, ready_at FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at > $2 AND ready_at < {LIMITED}
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at > $2 AND ready_at < {LIMITED}
              ORDER BY ready_at DESC LIMIT $3) q
           LEFT JOIN gates g ON g.domain = q.domain
          ORDER BY q.ready_at DESC LIMIT $3"""),
@@ -559,7 +562,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT * FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2 AND key <> ALL ($4::text[])
              ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
          LIMIT $3"""),
     "serveable_queue": Sql("""
