@@ -86,9 +86,7 @@ def insert(
     offered = {(batch.stored.crawl_id, key): group for batch in batches for key, group in _by_key(batch).items()}
     if not offered:
         return []
-    size = sum(batch.size for batch in batches)
-    starts = [row[0] for row in (yield Call("take_sequence", (-(-size // SEQUENCE_BLOCK),)))]
-    numbers = [number for start in starts for number in range(start, start + min(size, SEQUENCE_BLOCK))]
+    numbers = yield from _take_numbers(sum(batch.size for batch in batches))
     origins: dict[int, Candidate] = {}
     rows, facts = _rows(batches, offered, numbers, now, origins)
     inserted: list[TaskRow] = []
@@ -107,6 +105,14 @@ def insert(
     ]
     yield Call("insert_metadata", (), metadata)
     return made_from
+
+
+def _take_numbers(size: int) -> Script[list[int]]:
+    """Take numbers of discovery. SQLite gives all blocks as one, PostgreSQL each by itself."""
+    blocks = -(-size // SEQUENCE_BLOCK)
+    starts = yield Call("take_sequence", (blocks,))
+    length = min(size, blocks // len(starts) * SEQUENCE_BLOCK)
+    return [number for (start,) in starts for number in range(start, start + length)]
 
 
 def _by_key(batch: Batch) -> dict[str, list[Candidate]]:
