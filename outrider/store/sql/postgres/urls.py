@@ -83,12 +83,16 @@ CATALOGUE: Catalogue = {
         SELECT q.crawl_id, q.key, q.domain
           FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)
           JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
+    # Makes the gates of new domains as well; gives those that it made.
     "insert_domains": Sql("""
-        INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
-        SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
-          FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
-         WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
-         ORDER BY w.place ON CONFLICT (domain) DO NOTHING"""),
+        WITH made AS (
+            INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
+            SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
+              FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
+             WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
+             ORDER BY w.place ON CONFLICT (domain) DO NOTHING RETURNING domain, id)
+        INSERT INTO gates (domain, domain_id) SELECT domain, id FROM made
+            ON CONFLICT (domain) DO NOTHING RETURNING domain"""),
     "insert_gates": Sql("""
         INSERT INTO gates (domain, domain_id)
         SELECT d.domain, d.id FROM unnest($1::text[]) WITH ORDINALITY AS w (domain, place)

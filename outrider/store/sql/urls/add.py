@@ -258,5 +258,6 @@ def _only(domains: set[str]) -> str | None:
 def ensure_gates(domains: set[str], now: int) -> Script[None]:
     """Create the domains and gates that are missing among these."""
     ordered = sorted(domains)
-    yield Call("insert_domains", (now,), [(new_uuid7(), domain, parent_domain(domain)) for domain in ordered])
-    yield Call("insert_gates", (), [(domain,) for domain in ordered])
+    rows = [(new_uuid7(), domain, parent_domain(domain)) for domain in ordered]
+    made = {row[0] for row in (yield Call("insert_domains", (now,), rows))}
+    yield Call("insert_gates", (), [(domain,) for domain in ordered if domain not in made])
