@@ -57,6 +57,9 @@ from outrider.store.sql.urls.report import reap, release, renew, report
 Answer = TypeVar("Answer")
 
 ADMITTED_AT_ONCE = 250
+CONTENDED_BATCHES = 100
+"""For how many batches it is remembered that another process stored the same URL at the same time: the one that finds
+out costs double."""
 REAP_BATCH = 1_000
 PAGE = 100
 ANY_TASK = TaskFilter()
@@ -91,6 +94,8 @@ class SqlUrlStore:
         self._crawls: dict[str, StoredCrawl] = {}
         """Crawls by name, for admission; `add` checks that they are still the same."""
         self._under_way = UnderWay()
+        self._contended = 0
+        """How many more batches are expected to meet other processes that store the same URLs."""
 
     async def create_crawl(
         self,
@@ -145,14 +150,20 @@ class SqlUrlStore:
         new: list[Candidate] = []
         while True:
             with self._under_way.claim(stored.crawl_id, candidates) as claim:
-                offered = Batch(stored, claim.mine, size)
-                try:
-                    new += await self._counted(partial(add, offered, now))
-                except RowTaken:  # by another process
-                    new += await self._counted(partial(add, offered, now, contended=True))
+                new += await self._add_batch(Batch(stored, claim.mine, size), now)
             candidates = [candidate for candidate, committed in claim.others if not await committed]
             if not candidates:
                 return new
+
+    async def _add_batch(self, batch: Batch, now: int | None) -> list[Candidate]:
+        """Store a batch, in the way that is faster unless other processes store the same URLs at the same time."""
+        if not self._contended:
+            try:
+                return await self._counted(partial(add, batch, now))
+            except RowTaken:
+                self._contended = CONTENDED_BATCHES
+        self._contended = max(0, self._contended - 1)
+        return await self._counted(partial(add, batch, now, contended=True))
 
     async def lease(self, request: LeaseRequest, *, now: int | None = None) -> LeaseGrant:
         """Hand out ready tasks, as far as politeness and limits allow."""
