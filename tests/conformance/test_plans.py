@@ -338,21 +338,23 @@ def test_postgres_finds_rows_by_an_index(postgres_plans: dict[str, Any], name: s
             assert not re.fullmatch(r"\(crawl_id = [^()]*\)", condition) or node.get("Relation Name") == "crawls", node
 
 
-async def fill_unseen(dsn: str) -> None:
-    """Make queues, and have statistics taken before they are committed: there seem to be none."""
-    adder, observer = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("number", [300, 400, 2000])
+async def test_postgres_looks_up_a_queue_by_its_key_however_few_there_seem_to_be(
+    postgres_database: str, number: int, analyzed: bool
+) -> None:
+    """Adders plan while others have not committed their first batch, and so do those who take statistics."""
+    await asyncio.to_thread(migrate.upgrade, postgres_database)
+    adder, observer = await asyncpg.connect(postgres_database), await asyncpg.connect(postgres_database)
     async with adder.transaction():
-        await adder.execute("""
+        await adder.execute(f"""
             INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at)
-            SELECT 1, 'k' || n, 'k' || n, 8, 0, 0 FROM generate_series(1, 2000) n""")
-        await observer.execute("ANALYZE queues")
+            SELECT 1, 'site' || n || '.example', 'site' || n || '.example', 8, 0, 0
+              FROM generate_series(1, {number}) n""")
+        if analyzed:
+            await observer.execute("ANALYZE queues")
     await adder.close()
     await observer.close()
-
-
-async def test_postgres_looks_up_a_queue_by_its_key_even_where_it_seems_to_have_none(postgres_database: str) -> None:
-    await asyncio.to_thread(migrate.upgrade, postgres_database)
-    await fill_unseen(postgres_database)
     plans = await explain_all(postgres_database)
     walks = {
         name: node

@@ -249,9 +249,7 @@ POSTGRES = (
         PRIMARY KEY (crawl_id, key)
     ) WITH (fillfactor = 70, {HOT})
     """,
-    # With a condition that is always true, it serves only who states it. Of a table that seemed empty when statistics
-    # were taken, the planner would else look up each queue by its crawl alone, and go through all of them.
-    "CREATE INDEX queues_ready ON queues (crawl_id, band, ready_at) WHERE band >= 0",
+    "CREATE INDEX queues_ready ON queues (crawl_id, band, ready_at)",
     "CREATE INDEX queues_domain ON queues (domain)",
     f"""
     CREATE TABLE gates (
