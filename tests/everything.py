@@ -9,7 +9,7 @@ from outrider.model.lease import Lease, LeaseRequest, Outcome, Renewal, Report, 
 from outrider.model.machines import DesiredState, JobStatus, TaskState
 from outrider.model.order import OrderLimits
 from outrider.model.quota import JobQuota, QuotaExceeded
-from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, TaskFilter
+from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, Restored, TaskFilter
 from outrider.store.opening import Stores
 from outrider.store.protocols import ControlStore, UrlStore
 
@@ -131,6 +131,12 @@ async def _politely(urls: UrlStore, name: str) -> None:
     (waiting,) = await urls.waiting_queues(name, after=NOW + 2020)
     assert (waiting.domain, waiting.ready_at, waiting.pending) == (domain, NOW + 4000, 2)
     await urls.configure_gate(domain, GateSettings(band=9), now=NOW)
+    (robots,) = (await urls.lease(request(5), now=NOW + HOUR_MS + 10)).leases
+    away = Robots(text="# unreachable: dns", expires_in_ms=HOUR_MS, unreachable=True)
+    lost = Report(token=robots.token, outcome=Outcome.REFUSED, robots=away)
+    assert [answer.verdict for answer in await urls.report([lost], now=NOW + HOUR_MS + 20)] == [Verdict.FAILED]
+    assert (await urls.lease(request(6), now=NOW + HOUR_MS + 5000)).next_ready_at == NOW + 2 * HOUR_MS + 20
+    assert await urls.retry_failed(name, now=NOW + HOUR_MS + 5000) == 1
 
 
 async def _mixed(urls: UrlStore, name: str) -> None:
@@ -188,6 +194,10 @@ async def _in_batches(urls: UrlStore, name: str) -> None:
     assert (await urls.queue_names(name, start=1, size=5, now=NOW)).keys == [key]
     assert len((await urls.list_urls(name, UrlFilter(key=key))).urls) == 3
     assert await urls.count_urls(name, UrlFilter(contains="/DONE", ignore_case=True)) == 1
+    restored = Restored(url=f"https://{other}/old", state=TaskState.FAILED, reason="gone", metadata={"n": ["3"]})
+    assert {result.outcome for result in await urls.restore(name, [restored], now=NOW)} == {Added.NEW}
+    (failed,) = (await urls.list_tasks(name, TaskFilter(state=TaskState.FAILED))).tasks
+    assert (failed.reason, failed.metadata) == ("gone", {"n": ["3"]})
 
 
 async def use_every_job_operation(stores: Stores, name: str = "jobs") -> None:

@@ -20,6 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from outrider.control.wording import byte_count, span
 from outrider.crawler.progress import DomainTrouble, Snapshot
 
 LIVE_EVERY_S = 0.25
@@ -76,39 +77,6 @@ def make_display(
 def printable(text: str) -> str:
     """Give a text for a terminal: control characters and line ends become blanks."""
     return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
-
-
-def byte_count(size: float) -> str:
-    """Write a number of bytes for people.
-
-    >>> byte_count(999), byte_count(34_500_000)
-    ('999 B', '34.5 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def span(seconds: float) -> str:
-    """Write a span of time for people.
-
-    >>> span(0.4), span(42), span(192), span(7_500), span(200_000)
-    ('0 s', '42 s', '3 min 12 s', '2 h 5 min', '2 d 7 h')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return _two(whole // 60, "min", whole % 60, "s")
-    if whole < 86_400:
-        return _two(whole // 3600, "h", whole % 3600 // 60, "min")
-    return _two(whole // 86_400, "d", whole % 86_400 // 3600, "h")
-
-
-def _two(number: int, unit: str, rest: int, smaller_unit: str) -> str:
-    return f"{number} {unit} {rest} {smaller_unit}" if rest else f"{number} {unit}"
 
 
 class Outlook:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.cli.exits import ExitCode
-from outrider.cli.opened import AsJson, Config, CrawlName, Data, Store, chosen_plan, open_crawl, run
+from outrider.cli.opened import AsJson, Config, CrawlName, Data, Store, chosen_plan, open_crawl, run, workers_of
 
 if TYPE_CHECKING:
-    from outrider.cli.evidence import Evidence
+    from outrider.control.evidence import Evidence
 
 
 def explain(
@@ -25,7 +25,7 @@ def explain(
 
     With --json the field `verdict` names the cause by a word that stays the same.
     """
-    from outrider.cli.evidence import gather, read_url
+    from outrider.control.evidence import gather, read_url
     from outrider.model.url import UrlRefused
     from outrider.policy.explaining import Cause
 
@@ -33,7 +33,8 @@ def explain(
 
     async def looking() -> "Evidence":
         async with open_crawl(plan, settings) as opened:
-            return await gather(opened, url)
+            workers = workers_of(plan)
+            return await gather(opened.stores, opened.crawl, url, killed=workers.killed, processes=len(workers.living))
 
     try:
         read_url(url)

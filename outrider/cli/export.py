@@ -92,6 +92,9 @@ async def _url_lines(opened: Opened, form: str) -> AsyncIterator[list[str]]:
         table = csv.DictWriter(text, records[0].keys(), lineterminator="\n")
         if is_first:
             table.writeheader()
+        for record in records:
+            if record["metadata"] is not None:
+                record["metadata"] = json.dumps(record["metadata"], ensure_ascii=False)
         table.writerows(records)
         is_first = False
         yield [text.getvalue().removesuffix("\n")]

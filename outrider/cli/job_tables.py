@@ -6,10 +6,11 @@ from datetime import datetime
 
 import msgspec
 
-from outrider.cli.display import printable, span
-from outrider.cli.tables import Fact, moment_and_distance
+from outrider.cli.display import printable
 from outrider.control.desk import JobView
 from outrider.control.job_progress import JobProgress
+from outrider.control.story import Fact
+from outrider.control.wording import moment_and_distance, span
 from outrider.model.job import Job, JobTransition
 from outrider.model.machines import DesiredState, JobStatus
 from outrider.service.http.job_wire import job_item

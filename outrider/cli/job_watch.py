@@ -17,12 +17,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.display import WORTH_TELLING_S, printable, span
+from outrider.cli.display import WORTH_TELLING_S, printable
 from outrider.cli.exits import ExitCode
 from outrider.cli.job_tables import progress_line, step_line
 from outrider.control.desk import JobDesk
 from outrider.control.job_events import JobEvent
 from outrider.control.job_progress import JobProgress
+from outrider.control.wording import span
 from outrider.model.job import TERMINAL, Job, JobTransition
 from outrider.model.machines import JobStatus
 

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from outrider.crawler.plan import CrawlPlan
-from outrider.model.domain_name import is_address, split_port
 from outrider.model.errors import InvalidInput
 from outrider.model.task import Refusal
+from outrider.model.typed_url import with_scheme
 from outrider.model.url import MAX_URL_BYTES, UrlRefused, locate
 
 STANDARD_INPUT: Final = "-"
@@ -27,9 +27,6 @@ _ARCHIVES: Final = {
 }
 _RANKED = re.compile(r"""("?)([0-9]{1,18})\1\s*,\s*("?)([^,\s/:@"]+)\3""", re.ASCII)
 _HEADER = re.compile(r"""("?)\w*rank\1\s*,\s*("?)(?:domain|host|hostname|site|url)\2""", re.ASCII | re.IGNORECASE)
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?!\Z|[0-9]+(?:[/?#\\]|\Z))", re.ASCII | re.IGNORECASE)
-"""A name and a colon, unless what follows can only be a port."""
-_END_OF_HOST = re.compile(r"[/?#\\]")
 
 
 class Seed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -99,7 +96,7 @@ class Seeds:
         try:
             if line is not None and (ranked := _RANKED.fullmatch(text)) is not None:
                 rank, text = int(ranked[2]), ranked[4]
-            return Seed(url=locate(_with_scheme(text)).url, rank=rank, line=line)
+            return Seed(url=locate(with_scheme(text)).url, rank=rank, line=line)
         except UrlRefused as refusal:
             self._refuse(line, refusal.reason, str(refusal))
             return None
@@ -133,20 +130,3 @@ def _open(name: str) -> io.BufferedReader:
     if name == STANDARD_INPUT:
         return open(0, "rb", closefd=False)
     return Path(name).open("rb")
-
-
-def _with_scheme(text: str) -> str:
-    """Complete what was typed without a scheme: `https`, but `http` for this machine and for addresses."""
-    text = text.strip()
-    if _SCHEME.match(text):
-        return text
-    if text.startswith("//"):
-        return f"https:{text}"
-    authority = _END_OF_HOST.split(text, maxsplit=1)[0]
-    name = split_port(authority)[0].lower().removesuffix(".")
-    if name == "localhost" or name.endswith(".localhost") or (is_address(name) and not name.isdecimal()):
-        return f"http://{text}"
-    if "." not in name or "@" in authority or "," in name:
-        problem = "this is neither a URL nor a domain (a host without a dot needs its http:// in front)"
-        raise UrlRefused(Refusal.BAD_HOST, problem, text)
-    return f"https://{text}"

@@ -21,7 +21,7 @@ from outrider.cli.opened import (
 )
 
 if TYPE_CHECKING:
-    from outrider.cli.tables import Fact
+    from outrider.control.story import Fact
     from outrider.crawler.plan import CrawlPlan
     from outrider.model.job import Run
     from outrider.model.task import WaitingQueue
@@ -91,7 +91,7 @@ def status(
     async def looking() -> tuple[Status, str]:
         async with open_crawl(plan, settings) as opened:
             runs = await opened.stores.control.list_runs(opened.name, limit=MOST_RUNS)
-            return await _look(opened, runs), command_again(plan, runs[0] if runs else None)
+            return await _look(opened, runs), crawl_again(plan, runs[0] if runs else None)
 
     found, again = run(looking())
     if as_json:
@@ -100,14 +100,6 @@ def status(
     from outrider.cli.tables import print_facts
 
     print_facts(_facts(found, plan, again))
-
-
-def command_again(plan: "CrawlPlan", last: "Run | None") -> str:
-    """Write the command that goes on with a crawl; what standard input said to the last one is gone."""
-    from outrider.cli.seeds import STANDARD_INPUT
-
-    was_piped = last is not None and last.settings.get("seeds_file") == STANDARD_INPUT
-    return crawl_again(plan, None if was_piped else last)
 
 
 async def _look(opened: Opened, runs: "list[Run]") -> Status:
@@ -162,8 +154,7 @@ async def _waiting(opened: Opened, now: int) -> list[WaitingDomain]:
 async def _waiting_domain(opened: Opened, queue: "WaitingQueue", now: int) -> WaitingDomain:
     from outrider.crawler.page_lines import utc_text
 
-    # A queue is ready at this moment at the earliest; its gate may be closed for longer.
-    until = max(queue.ready_at, queue.backoff_until, queue.blocked_until)
+    until = queue.waits_until
     return WaitingDomain(
         domain=queue.domain or queue.key,
         reason=await _reason_to_wait(opened, queue, now),
@@ -179,6 +170,8 @@ async def _reason_to_wait(opened: Opened, queue: "WaitingQueue", now: int) -> st
 
     if queue.blocked_until > now:
         return "blocked by an operator"
+    if queue.robots_until > now:
+        return await _unreachable_robots(opened, queue.domain or queue.key)
     page = await opened.urls.list_tasks(opened.name, TaskFilter(state=TaskState.PENDING, key=queue.key), limit=100)
     reason = next((task.reason for task in page.tasks if task.reason), None)
     if queue.backoff_until > now:
@@ -186,6 +179,14 @@ async def _reason_to_wait(opened: Opened, queue: "WaitingQueue", now: int) -> st
     if (await opened.urls.counts(opened.name, queue.key)).assigned:
         return "waiting for what is in flight"
     return "its URLs are not due yet" if reason is None else f"to be tried again after {reason}"
+
+
+async def _unreachable_robots(opened: Opened, domain: str) -> str:
+    from outrider.crawler.robots import unreachable_because
+
+    _, text = await opened.urls.robots_text(domain) or ("", "")
+    because = unreachable_because(text)
+    return "robots.txt unreachable" if because is None else f"robots.txt unreachable: {because}"
 
 
 async def _failures(opened: Opened) -> tuple[dict[str, int], bool]:
@@ -205,7 +206,7 @@ async def _failures(opened: Opened) -> tuple[dict[str, int], bool]:
 def _places(plan: "CrawlPlan") -> dict[str, str]:
     from pathlib import Path
 
-    from outrider.cli.display import byte_count
+    from outrider.control.wording import byte_count
     from outrider.crawler.plan import LOG_FILE, WARC_FOLDER, store_dsn
     from outrider.store.dsn import parse_dsn
 
@@ -248,7 +249,7 @@ def _state(found: Status) -> str:
 
 
 def _activity(found: Status) -> str:
-    from outrider.cli.display import span
+    from outrider.control.wording import span
 
     if found.processes:
         plural = "es are" if found.processes > 1 else " is"
@@ -290,7 +291,7 @@ def _trimmed(reason: str) -> str:
 
 
 def _waiting_text(waiting: list[WaitingDomain]) -> str:
-    from outrider.cli.display import span
+    from outrider.control.wording import span
 
     lines = [
         f"{each.domain}: {_trimmed(each.reason)}, {span(each.in_s)} left, {each.pending:,} waiting"
@@ -316,7 +317,7 @@ def _limits(found: Status) -> str:
 def _run_text(each: RunStatus) -> str:
     from datetime import datetime
 
-    from outrider.cli.display import span
+    from outrider.control.wording import span
 
     started = datetime.fromisoformat(each.started_at)
     text = started.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,131 +1,21 @@
-"""The story of one URL: what the evidence says, in sentences for people and a record for programs."""
+"""The story of one URL at the desk: with the commands that do something about it, and as a record for programs."""
 
 import shlex
 from typing import Any
 
 import msgspec
 
-from outrider.cli.display import byte_count, span
-from outrider.cli.evidence import Evidence
-from outrider.cli.opened import same_crawl
-from outrider.cli.status import command_again
-from outrider.cli.tables import Fact, moment, moment_and_distance
+from outrider.cli.opened import crawl_again, same_crawl
 from outrider.cli.urls import task_record
+from outrider.control.evidence import Evidence
+from outrider.control.story import Fact, headline, story_of
 from outrider.crawler.plan import CrawlPlan
-from outrider.crawler.settled_pages import split_location
-from outrider.model.artifact import Artifact
-from outrider.model.lease import Outcome
-from outrider.model.task import CrawlState, DiscoveryType, Task
 from outrider.policy.explaining import Cause
-from outrider.policy.politeness import effective_delay
-from outrider.policy.scope import Scope, ScopeRule
-
-_FOUND = {
-    DiscoveryType.SEED: "a seed",
-    DiscoveryType.LINK: "found as a link of a page",
-    DiscoveryType.SITEMAP: "found in a sitemap",
-    DiscoveryType.FEED: "found in a feed",
-    DiscoveryType.REDIRECT: "found as the target of a redirect",
-    DiscoveryType.REFRESH: "found by a refresh",
-    DiscoveryType.IMPORT: "imported",
-    DiscoveryType.ROBOTS: "asked for before the pages of its site",
-}
-_TRAPS = {
-    "trap_repeated_path": "its path repeats itself",
-    "trap_deep_path": "its path has too many folders",
-    "trap_calendar": "it is a date far ahead or long ago, as of a calendar without end",
-    "trap_many_parameters": "its query has too many parameters",
-    "trap_session_id": "it carries the number of a session",
-}
-_WAITING = frozenset(
-    {Cause.BLOCKED, Cause.BACK_OFF, Cause.RETRY, Cause.NOT_DUE, Cause.DELAY, Cause.ROBOTS_FIRST, Cause.QUEUED}
-)
-_SHOWN_SEEDS = 3
-
-
-def headline(evidence: Evidence) -> str:
-    """Give the answer in one sentence."""
-    why, task = evidence.explanation, evidence.task
-    if why.cause in _WAITING:
-        return _waiting(evidence)
-    limits = evidence.crawl.limits
-    match why.cause:
-        case Cause.OUT_OF_SCOPE:
-            sure = "" if evidence.scope_is_certain else " (as far as the kept seeds tell: not all were kept)"
-            return f"not fetched: {why.detail}{sure}"
-        case Cause.TRAP:
-            return f"not followed: it looks like one of endlessly many URLs: {_TRAPS.get(why.detail or '', why.detail)}"
-        case Cause.UNKNOWN:
-            return "not fetched: it is unknown to the crawl, nothing that was read so far leads to it"
-        case Cause.TOO_DEEP:
-            return f"not fetched: found at depth {task.depth if task else 0:,}, and the limit is {limits.max_depth:,}"
-        case Cause.LEFT_OVER:
-            return "not fetched yet: it was past a limit when it was found, and the next run takes it"
-        case Cause.CANCELLED:
-            return "not fetched: the crawl is cancelled"
-        case Cause.PAUSED:
-            return "not fetched yet: the crawl is paused"
-        case Cause.PAGE_LIMIT:
-            return f"not fetched: the crawl has reached its limit of {limits.max_pages:,} pages"
-        case Cause.DOMAIN_LIMIT:
-            return f"not fetched: its domain has reached the limit of {limits.max_pages_per_domain:,} pages in a run"
-        case Cause.LEASED if evidence.holder_was_killed:
-            return "leased to a process that was killed: the next crawl takes it back at once"
-        case Cause.LEASED:
-            return "being fetched at this moment"
-        case Cause.DONE:
-            return f"fetched: the site answered {task.http_status if task else 0}"
-        case Cause.ROBOTS:
-            return "not fetched: forbidden by the site's robots.txt"
-        case Cause.ROBOTS_UNREACHABLE:
-            return f"not fetched: {why.detail}, so nothing of the site may be"
-        case _:
-            times = task.attempt_count if task else 0
-            return f"failed after {times:,} attempt{'' if times == 1 else 's'}: {why.detail or 'no reason given'}"
-
-
-def _waiting(evidence: Evidence) -> str:
-    """Tell what a URL waits for, and until when."""
-    why = evidence.explanation
-    moment_of_end = "" if why.until is None else moment_and_distance(why.until, evidence.now)
-    after = f" after {why.detail}" if why.detail else ""
-    match why.cause:
-        case Cause.BLOCKED:
-            return f"waiting: its domain is blocked by an operator until {moment_of_end}"
-        case Cause.BACK_OFF:
-            return f"waiting: its domain is left alone{after} until {moment_of_end}"
-        case Cause.RETRY:
-            return f"waiting: to be tried again{after}, not before {moment_of_end}"
-        case Cause.NOT_DUE:
-            return f"waiting: not due until {moment_of_end}"
-        case Cause.DELAY:
-            return f"waiting: for the delay between two requests to its domain, until {moment_of_end}"
-        case Cause.ROBOTS_FIRST:
-            return "waiting: the robots.txt of its site has to be read first"
-        case _:
-            before = max(evidence.queue.pending - 1, 0)
-            return f"waiting for its turn: {before:,} other URLs of its queue are pending"
 
 
 def facts_of(evidence: Evidence, plan: CrawlPlan) -> list[Fact]:
-    """Tell the whole story, the answer first."""
-    facts = [("url", evidence.url), ("answer", headline(evidence))]
-    if evidence.holder is not None:
-        facts.append(("leased", _leased(evidence)))
-    if evidence.task is not None:
-        facts.append(("found", _found(evidence.task, evidence.now)))
-    facts += _result(evidence)
-    if len(evidence.attempts) > (evidence.explanation.cause is Cause.DONE):
-        facts.append(("attempts", "\n".join(map(_attempt, evidence.attempts))))
-    if (robots := _robots(evidence)) is not None:
-        facts.append(("robots.txt", robots))
-    if evidence.explanation.cause in _WAITING and (gate := _gate(evidence)):
-        facts.append(("domain", gate))
-    if evidence.task is None and evidence.scope is not None:
-        facts.append(("scope", _scope(evidence.scope, is_certain=evidence.scope_is_certain)))
-    if evidence.similar:
-        facts.append(("known instead", "\n".join(evidence.similar)))
-    facts.append(("crawl", _crawl(evidence)))
+    """Tell the whole story, the answer first and what to do last."""
+    facts = story_of(evidence)
     if steps := advice(evidence, plan):
         facts.append(("what to do", "\n".join(steps)))
     return facts
@@ -133,7 +23,7 @@ def facts_of(evidence: Evidence, plan: CrawlPlan) -> list[Fact]:
 
 def advice(evidence: Evidence, plan: CrawlPlan) -> list[str]:
     """Say what can be done about it, where something can."""
-    again = command_again(plan, evidence.last_run)
+    again = crawl_again(plan, evidence.last_run)
     run_again = [] if evidence.processes else [again]
     match evidence.explanation.cause:
         case Cause.OUT_OF_SCOPE:
@@ -154,7 +44,9 @@ def advice(evidence: Evidence, plan: CrawlPlan) -> list[str]:
             return ["crawl again, which gives its domain a new budget, or with a higher --max-pages-per-domain"]
         case Cause.CANCELLED:
             return ["`outrider crawl --fresh` begins it anew"]
-        case Cause.FAILED | Cause.ROBOTS_UNREACHABLE:
+        case Cause.ROBOTS_UNREACHABLE:
+            return [f"{same_crawl('retry-failed', plan)}  # asks for robots.txt again", *run_again]
+        case Cause.FAILED:
             return [f"{same_crawl('retry-failed', plan)} --filter {shlex.quote(evidence.url)}", *run_again]
         case Cause.ROBOTS:
             if evidence.robots is not None and evidence.robots.allowed:
@@ -193,116 +85,3 @@ def as_record(evidence: Evidence, plan: CrawlPlan) -> dict[str, Any]:
         "processes": evidence.processes,
         "what_to_do": advice(evidence, plan),
     }
-
-
-def _found(task: Task, now: int) -> str:
-    kind = "" if task.kind.name == "PAGE" else f", a {task.kind.name.lower()} file"
-    where = f"at depth {task.depth:,}, priority {task.priority:,}"
-    return f"{_FOUND[task.discovery_type]}{kind}, {where}, {moment_and_distance(task.discovered_at, now)}"
-
-
-def _leased(evidence: Evidence) -> str:
-    holder = evidence.holder
-    assert holder is not None
-    return (
-        f"by worker {holder.worker} since {moment_and_distance(holder.granted_at, evidence.now)}, "
-        f"until {moment_and_distance(holder.expires_at, evidence.now)} unless renewed"
-    )
-
-
-def _result(evidence: Evidence) -> list[Fact]:
-    """Tell what the newest answer was."""
-    done = next((each for each in evidence.attempts if each.outcome == Outcome.DONE), None)
-    if done is None or evidence.explanation.cause is not Cause.DONE:
-        return []
-    fetch, facts = done.fetch, []
-    when = fetch.fetched_at or done.reported_at
-    took = "" if fetch.elapsed_ms is None else f", in {fetch.elapsed_ms / 1000:.2f} s"
-    facts.append(("fetched", f"{moment_and_distance(when, evidence.now)}{took}, attempt {done.attempt:,}"))
-    if done.reason:
-        facts.append(("then", done.reason))
-    if fetch.title:
-        facts.append(("title", fetch.title))
-    what = [fetch.content_type or "no content type"]
-    if fetch.body_bytes is not None:
-        what.append(f"{byte_count(fetch.body_bytes)} as sent")
-    facts.append(("content", ", ".join([*what, f"{fetch.links_found:,} links, {fetch.images_found:,} images"])))
-    if fetch.redirects:
-        facts.append(("redirected by", "\n".join(fetch.redirects)))
-    if fetch.noindex:
-        facts.append(("noindex", "the page asks not to be shown in search results"))
-    if fetch.digest:
-        facts.append(("digest", fetch.digest))
-    file, offset = split_location(fetch.content_location)
-    if file is not None:
-        facts.append(("WARC", f"{file} at byte {offset:,}"))
-    return facts
-
-
-def _attempt(artifact: Artifact) -> str:
-    status = f" {artifact.fetch.http_status}" if artifact.fetch.http_status else ""
-    reason = f": {artifact.reason}" if artifact.reason else ""
-    return f"{artifact.attempt:,}. {moment(artifact.reported_at)}, {artifact.outcome}{status}{reason}"
-
-
-def _robots(evidence: Evidence) -> str | None:
-    if not evidence.crawl.limits.robots:
-        return "not asked: the crawl runs with --no-robots"
-    said = evidence.robots
-    if said is None:
-        return None if evidence.gate is None else "not read yet"
-    if said.unreachable_because is not None:
-        text = f"unreachable: {said.unreachable_because}"
-    elif said.line is None:
-        text = "allows it: no rule speaks of it"
-    else:
-        text = f"{'allows' if said.allowed else 'forbids'} it, line {said.line:,}: {said.rule}"
-    if said.expires_at is None:
-        return text
-    tense = "is" if said.expires_at > evidence.now else "was"
-    return (
-        f"{text}\nversion {said.version[:12]}, {tense} good until {moment_and_distance(said.expires_at, evidence.now)}"
-    )
-
-
-def _gate(evidence: Evidence) -> str | None:
-    gate = evidence.gate
-    if gate is None:
-        return None
-    delay = effective_delay(gate, evidence.crawl.limits, None)
-    clocks = {
-        "blocked": gate.blocked_until,
-        "backing off": gate.backoff_until,
-        "no other request": gate.next_fetch_at,
-    }
-    lines = [f"{gate.domain}, delay {delay / 1000:g} s"]
-    lines += [
-        f"{what} until {moment_and_distance(at, evidence.now)}" for what, at in clocks.items() if at > evidence.now
-    ]
-    return "\n".join(lines)
-
-
-def _scope(scope: Scope, *, is_certain: bool) -> str:
-    if scope.rule is ScopeRule.ANY:
-        text = "any: every site"
-    else:
-        places = {ScopeRule.HOST: scope.hosts, ScopeRule.DOMAIN: scope.domains, ScopeRule.PREFIX: scope.prefixes}
-        names = sorted(places[scope.rule])
-        more = f" and {len(names) - _SHOWN_SEEDS:,} more" if len(names) > _SHOWN_SEEDS else ""
-        text = f"{scope.rule}: {', '.join(names[:_SHOWN_SEEDS]) or 'no seed is known'}{more}"
-    if not is_certain:
-        text += "; not all seeds were kept"
-    filters = [f"--include {each}" for each in scope.include] + [f"--exclude {each}" for each in scope.exclude]
-    return "\n".join([text, *filters])
-
-
-def _crawl(evidence: Evidence) -> str:
-    pages = evidence.pages
-    work = f"{evidence.crawl.state}, {'at work' if evidence.processes else 'no process at work'}"
-    if evidence.crawl.state is CrawlState.RUNNING and not evidence.processes:
-        work = "no process at work"  # that the store would let it run on says nothing to people
-    began = span((evidence.now - evidence.crawl.created_at) / 1000)
-    return (
-        f"{evidence.crawl.name}, {work}, begun {began} ago: "
-        f"{pages.completed:,} done, {pages.pending:,} pending, {pages.failed:,} failed"
-    )

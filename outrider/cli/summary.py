@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.display import ProgressMode, byte_count, kinds, printable, span
+from outrider.cli.display import ProgressMode, kinds, printable
 from outrider.cli.exits import exit_code_of
 from outrider.cli.options import without_password
+from outrider.control.wording import byte_count, span
 from outrider.crawler.plan import DATABASE, WARC_FOLDER, CrawlPlan
-from outrider.crawler.progress import CrawlEnding, Snapshot
+from outrider.crawler.progress import ROBOTS_UNREACHABLE, CrawlEnding, Snapshot
 
 _MOST_KINDS = 8
 _MOST_DOMAINS = 5
@@ -183,6 +184,8 @@ def _next_steps(snapshot: Snapshot, ending: CrawlEnding, plan: CrawlPlan) -> lis
     if snapshot.counts.failed:
         steps.append(f"{_command('urls', plan)} --state failed  # what failed and why")
         steps.append(f"{_command('retry-failed', plan)}  # then run the same command again")
+    elif any(trouble.reason.startswith(ROBOTS_UNREACHABLE) for trouble in snapshot.troubles):
+        steps.append(f"{_command('retry-failed', plan)}  # asks for robots.txt again, with the same command after it")
     if ending is not CrawlEnding.NOTHING_FETCHED:
         steps.append(f"{_command('explain', plan)} URL  # why a URL was or was not fetched")
     return steps

@@ -1,7 +1,7 @@
 """How the commands that look at a crawl print: tables on a terminal, aligned columns at full length elsewhere."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import typer
 from rich import box
@@ -9,39 +9,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from outrider.cli.display import printable, span
+from outrider.cli.display import printable
+
+if TYPE_CHECKING:
+    from outrider.control.story import Fact
 
 WIDE = 110
 """Columns of a terminal that has room for everything."""
 LONGEST_WORD = 20
 
-Fact = tuple[str, str]
-"""A name and what is to be said of it; several lines make several rows."""
 
-
-def moment(milliseconds: int) -> str:
-    """Write a moment for people, in UTC.
-
-    >>> moment(1_763_224_245_120)
-    '2025-11-15 16:30:45 UTC'
-    """
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):
-        return "the end of time"
-
-
-def moment_and_distance(milliseconds: int, now: int) -> str:
-    """Write a moment and how far it is from now.
-
-    >>> moment_and_distance(1_000, 31_000), moment_and_distance(61_000, 1_000)
-    ('1970-01-01 00:00:01 UTC (30 s ago)', '1970-01-01 00:01:01 UTC (in 1 min)')
-    """
-    away_s = (milliseconds - now) / 1000
-    return f"{moment(milliseconds)} ({f'in {span(away_s)}' if away_s > 0 else f'{span(-away_s)} ago'})"
-
-
-def print_facts(facts: Iterable[Fact]) -> None:
+def print_facts(facts: "Iterable[Fact]") -> None:
     """Print names and what is said of them; a name stands beside its first line only."""
     rows = [
         (name if number == 0 else "", printable(line))

@@ -138,7 +138,7 @@ def _row(task: "Task", now: int) -> tuple[str, ...]:
 
 
 def _why(task: "Task", now: int) -> str:
-    from outrider.cli.display import span
+    from outrider.control.wording import span
     from outrider.model.machines import TaskState
 
     waits = task.state is TaskState.PENDING and task.due_at > now
@@ -167,4 +167,5 @@ def task_record(task: "Task") -> dict[str, object]:
         "discovered_at": utc_text(task.discovered_at),
         "due_at": utc_text(task.due_at),
         "key": task.key,
+        "metadata": task.metadata,
     }

@@ -21,7 +21,7 @@ from outrider.crawler.file_lock import told
 from outrider.crawler.links import Links
 from outrider.crawler.page_tail import PageTail
 from outrider.crawler.plan import WORKERS_FOLDER, CrawlPlan, store_dsn
-from outrider.crawler.progress import CrawlEnding, DomainTrouble, Progress, Snapshot
+from outrider.crawler.progress import ROBOTS_UNREACHABLE, CrawlEnding, DomainTrouble, Progress, Snapshot
 from outrider.crawler.robots import product_token
 from outrider.crawler.visit import Visitor
 from outrider.crawler.worker import Worker
@@ -249,12 +249,16 @@ class Execution:
     async def _settled_ending(self, stop: asyncio.Event) -> CrawlEnding:
         if self._ending is None:
             self._ending = CrawlEnding.STOPPED
+        pages = await self._pages()
         if self._ending is CrawlEnding.DRAINED:
-            pages = await self._pages()
             self.was_finished = self._progress.fetched == 0 and pages == self._before
-            if not pages.completed:
-                self._ending = CrawlEnding.NOTHING_FETCHED
+        if not pages.completed and (self._ending is CrawlEnding.DRAINED or self._nobody_answered()):
+            self._ending = CrawlEnding.NOTHING_FETCHED
         return self._ending
+
+    def _nobody_answered(self) -> bool:
+        """Tell whether all that a waiting crawl has met is sites out of reach."""
+        return self._ending is CrawlEnding.WAITING and not self._progress.fetched and bool(self._progress.failures)
 
     async def _is_over(self, grant: LeaseGrant) -> bool:
         now, max_wait_ms = int(time.time() * 1000), round(self.plan.max_wait * 1000)
@@ -269,7 +273,7 @@ class Execution:
         waiting = await self._stores.urls.waiting_queues(self.plan.crawl, after=earliest - 1, limit=MOST_WAITING)
         if not waiting or len(waiting) == MOST_WAITING:
             return earliest
-        return min(max(queue.ready_at, queue.backoff_until, queue.blocked_until) for queue in waiting)
+        return min(queue.waits_until for queue in waiting)
 
     async def _check_alone(self) -> None:
         """Refuse to begin anew under the feet of another process, which would go on with what it knows."""
@@ -322,8 +326,8 @@ class Execution:
             troubles=[
                 DomainTrouble(
                     domain=queue.domain or queue.key,
-                    reason=self._reason_of(queue.domain or queue.key, queue.blocked_until > now),
-                    until=max(queue.ready_at, queue.backoff_until, queue.blocked_until),
+                    reason=self._reason_of(queue, now),
+                    until=queue.waits_until,
                     waiting=queue.pending,
                 )
                 for queue in waiting
@@ -338,11 +342,12 @@ class Execution:
 
     def _is_troubled(self, queue: WaitingQueue, now: float) -> bool:
         """Tell apart a domain that must be left alone and one whose requests under way are all that it allows."""
-        if max(queue.backoff_until, queue.blocked_until) > now:
+        if max(queue.backoff_until, queue.blocked_until, queue.robots_until) > now:
             return True
         return self._visitor is not None and (queue.domain or queue.key) in self._visitor.troubles
 
-    def _reason_of(self, domain: str, is_blocked: bool) -> str:
-        if is_blocked:
+    def _reason_of(self, queue: WaitingQueue, now: float) -> str:
+        if queue.blocked_until > now:
             return "blocked by an operator"
-        return self._visitor.troubles.get(domain, "backing off") if self._visitor else "backing off"
+        unsaid = ROBOTS_UNREACHABLE if queue.robots_until > now else "backing off"
+        return self._visitor.troubles.get(queue.domain or queue.key, unsaid) if self._visitor else unsaid

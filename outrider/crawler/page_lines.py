@@ -11,7 +11,7 @@ import select
 import stat
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -33,6 +33,8 @@ _BEGINNING_OF_A_LINE: Final = (
     (b',"depth":', re.compile(rb".*", re.DOTALL)),
 )
 """The first keys and the form of their values."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MOMENT_MS: Final = 253_402_300_799_999
 _ENOUGH: Final = 100_000
 """Bytes of a torn first line that are looked at: more than these keys ever take."""
 
@@ -159,12 +161,13 @@ def encoded(lines: Sequence[PageLine]) -> bytes:
 
 
 def utc_text(milliseconds: int) -> str:
-    """Write a moment as ISO 8601 has it, in UTC.
+    """Write a moment as ISO 8601 has it, in UTC; what lies beyond the calendar is its last moment.
 
-    >>> utc_text(1_763_224_245_120)
-    '2025-11-15T16:30:45.120Z'
+    >>> utc_text(1_763_224_245_120), utc_text(1 << 62)
+    ('2025-11-15T16:30:45.120Z', '9999-12-31T23:59:59.999Z')
     """
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    moment = _EPOCH + timedelta(milliseconds=min(milliseconds, _LAST_MOMENT_MS))
+    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 class _Stream:

@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,10 @@ class CrawlEnding(StrEnum):
     CANCELLED = "cancelled"
     NOTHING_FETCHED = "nothing_fetched"
     """It is finished, and not one page could be fetched."""
+
+
+ROBOTS_UNREACHABLE: Final = "robots.txt unreachable"
+"""How the trouble of a domain begins whose robots.txt cannot be fetched."""
 
 
 class DomainTrouble(msgspec.Struct, frozen=True, kw_only=True):

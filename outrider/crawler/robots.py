@@ -43,6 +43,11 @@ UNREACHABLE: Final = "# unreachable: "
 """How the text begins that stands in for a robots.txt that could not be fetched, before the reason."""
 
 
+def unreachable_because(text: str) -> str | None:
+    """Tell why there is nothing but a stand-in for a robots.txt, where that is what a text is."""
+    return text.partition("\n")[0].removeprefix(UNREACHABLE) if text.startswith(UNREACHABLE) else None
+
+
 class Judgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether a URL may be fetched, and the line of robots.txt that says so; None where no line speaks of it."""
 
@@ -77,10 +82,8 @@ class RobotsRules:
 
     def __init__(self, text: str, agent: str) -> None:
         self.sitemaps: list[str] = []
-        self.unreachable_because: str | None = None
+        self.unreachable_because = unreachable_because(text)
         """Why there is no robots.txt but a stand-in that forbids everything."""
-        if text.startswith(UNREACHABLE):
-            self.unreachable_because = text.partition("\n")[0].removeprefix(UNREACHABLE)
         self.size = len(text)
         lines = list(self._lines_for(text[:MAX_ROBOTS_BYTES], agent.lower()))
         self._lines = [line for line in lines if line.field in (_ALLOW, _DISALLOW)]

@@ -69,6 +69,6 @@ def said(response: Response, rules: RobotsRules | None) -> Robots:
 
 
 def unreachable(reason: str | None) -> Robots:
-    """Stand in for a robots.txt that could not be read: nothing may be fetched, where this was the last try."""
+    """Stand in for a robots.txt that could not be read: where this was the last try, all pages wait for the next."""
     text = f"{UNREACHABLE}{' '.join((reason or '').split())}\nUser-agent: *\nDisallow: /\n"
-    return Robots(text=text, expires_in_ms=HOUR_MS)
+    return Robots(text=text, expires_in_ms=HOUR_MS, unreachable=True)

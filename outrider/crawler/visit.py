@@ -19,7 +19,7 @@ from outrider.crawler.feed import is_feed, read_feed
 from outrider.crawler.fetch import Fetcher
 from outrider.crawler.links import Links, is_from_seed, redirects_to
 from outrider.crawler.page import Page, is_html, read_page, x_robots
-from outrider.crawler.progress import Progress
+from outrider.crawler.progress import ROBOTS_UNREACHABLE, Progress
 from outrider.crawler.robots import RobotsCache, RobotsRules
 from outrider.crawler.sitemap import read_sitemap
 from outrider.crawler.warc import Exchange, WarcWriter
@@ -93,6 +93,10 @@ class Visitor:
             self._progress.failures["no longer wanted"] += 1
             return Report(token=lease.token, outcome=Outcome.REFUSED, reason=unwanted, sent_after_ms=None)
         rules = await self._rules_of(lease)
+        if rules is not None and rules.unreachable_because is not None:
+            # Since it was leased, robots.txt was tried again, in vain: the frontier has the page wait for the next try.
+            reason = f"{ROBOTS_UNREACHABLE}: {rules.unreachable_because}"
+            return Report(token=lease.token, outcome=Outcome.DEFERRED, reason=reason, sent_after_ms=None)
         refused = None if rules is None else self._refused_by(rules, lease)
         if refused is not None:
             self._progress.failures["robots"] += 1
@@ -121,8 +125,6 @@ class Visitor:
     def _refused_by(self, rules: RobotsRules, lease: Lease) -> str | None:
         if rules.allows(lease.url):
             return None
-        if rules.unreachable_because is not None:
-            return f"robots.txt unreachable: {rules.unreachable_because}"
         judgement = rules.judge(lease.url)
         return f"robots: line {judgement.line}: {judgement.rule}"
 
@@ -131,6 +133,9 @@ class Visitor:
             response = await robots_visit.fetch(self._fetcher, lease, self._delay_s)
         except FetchFailed as failure:
             report = self._failed(lease, failure, asked_at)
+            if failure.kind in REFUSED or failure.kind is FailureKind.LOCAL:
+                return report
+            self.troubles[lease.domain] = f"{ROBOTS_UNREACHABLE}: {report.reason}"
             return msgspec.structs.replace(report, robots=robots_visit.unreachable(report.reason))
         self._count(lease, response)
         judgement = self._judged(lease, response)

@@ -16,17 +16,21 @@ from outrider.frontier.protocol import Work
 from outrider.model.errors import StoreError
 from outrider.model.lease import LeaseGrant, LeaseRequest, NoWork, Renewal, Report, ReportAnswer, Token
 from outrider.model.task import AddResult, Crawl, Discovered, Outlook
+from outrider.store.checks import check_batch
 from outrider.store.protocols import UrlStore
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
-"""How often to look for what other processes did, while somebody waits."""
+"""How often to see whether other processes did something, while somebody waits."""
 SHORTEST_S = 0.001
-LIMIT_POLL_S = 1.0
-"""How often to look at a crawl that may hand out nothing: at its limit, paused or cancelled."""
+LONGEST_S = 1.0
+"""How often to look for work where nothing has changed, and at a crawl that is at its limit, paused or cancelled."""
 UPKEEP_S = 2.0
 """How often to look for expired leases and for processes that died."""
+ADDED_AT_ONCE = 256
+"""How many URLs are stored at once where leases have to wait for that. Of 5,000 URLs/s in batches of 5,000, one lease
+in a hundred waited 67 ms, and 20 ms in parts. The parts take a third longer: so only while somebody leases."""
 
 
 class LocalFrontier:
@@ -64,9 +68,12 @@ class LocalFrontier:
                 await self._upkeep
 
     async def add(self, crawl: str, items: Sequence[Discovered]) -> list[AddResult]:
-        """Store what is new."""
-        results = await self._urls.add(crawl, items)
-        self.tell()
+        """Store what is new; of a batch that is interrupted, whole parts may be stored."""
+        check_batch(items, "URLs")
+        results: list[AddResult] = []
+        for part in _parts(items) if self._urls.leases_wait else [items]:
+            results += await self._urls.add(crawl, part)
+            self.tell()
         return results
 
     async def lease(self, request: LeaseRequest, *, wait_s: float = 0.0) -> Work:
@@ -80,15 +87,26 @@ class LocalFrontier:
             return await self._ask(request)
         try:
             while True:
-                news = self._news
+                news, version = self._news, self._urls.version()
                 work = await self._ask(request)
                 left_s = until - time.monotonic()
                 if work.grant.leases or left_s <= 0:
                     return work
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), min(_pause_after(work.grant), left_s))
+                pause_s = _pause_after(work.grant, LONGEST_S if version is not None else POLL_S)
+                await self._wait(news, version, min(pause_s, left_s))
         finally:
             turn.release()
+
+    async def _wait(self, news: asyncio.Event, version: int | None, pause_s: float) -> None:
+        """Wait for news of this process, for a store of another version, or until the time is over."""
+        until = time.monotonic() + pause_s
+        while (left_s := until - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s if version is None else min(left_s, POLL_S)):
+                    await news.wait()
+                return
+            if version is not None and self._urls.version() != version:
+                return
 
     async def _ask(self, request: LeaseRequest) -> Work:
         asked_at = time.monotonic()
@@ -157,10 +175,17 @@ class LocalFrontier:
                 logger.warning("upkeep failed, will try again: %s", error)
 
 
-def _pause_after(grant: LeaseGrant) -> float:
+def _parts(items: Sequence[Discovered]) -> list[Sequence[Discovered]]:
+    """Cut a batch into parts of about the same length; an empty one is a part too."""
+    number = -(-len(items) // ADDED_AT_ONCE) or 1
+    size = -(-len(items) // number) or 1
+    return [items[start : start + size] for start in range(0, len(items) or 1, size)]
+
+
+def _pause_after(grant: LeaseGrant, longest_s: float) -> float:
     """Tell how long to wait before looking again, unless there is news before."""
     if grant.no_work in (NoWork.LIMIT, NoWork.PAUSED, NoWork.CANCELLED):
-        return LIMIT_POLL_S
+        return LONGEST_S
     if grant.next_ready_at is None:
-        return POLL_S
-    return min(max(grant.next_ready_at / 1000 - time.time(), SHORTEST_S), POLL_S)
+        return longest_s
+    return min(max(grant.next_ready_at / 1000 - time.time(), SHORTEST_S), longest_s)

@@ -5,6 +5,9 @@ import msgspec
 DEFAULT_BAND = 8
 BANDS = 16
 
+UNREACHABLE_ROBOTS = "unreachable"
+"""The version of a robots.txt that could not be fetched: the domain's pages wait until it has expired."""
+
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """One domain's clocks and limits. A narrow, hot row."""
@@ -44,3 +47,5 @@ class Robots(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     expires_in_ms: int
     crawl_delay_ms: int | None = None
+    unreachable: bool = False
+    """It could not be fetched, and the text only says why."""

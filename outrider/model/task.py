@@ -111,6 +111,21 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: Mapping[str, object] | None = None
 
 
+class Restored(Discovered, frozen=True, kw_only=True, gc=False):
+    """A task as an export told of it, to be stored where it is not there."""
+
+    state: TaskState = TaskState.PENDING
+    """What was being fetched is PENDING again; the crawl's limit of depth says what is DISCOVERED."""
+    due_at: int | None = None
+    """In milliseconds, and it may be past; it takes the place of `due_in_ms`."""
+    discovered_at: int | None = None
+    attempt_count: int = 0
+    failures: int = 0
+    deferrals: int = 0
+    http_status: int | None = None
+    reason: str | None = None
+
+
 class Added(StrEnum):
     """What became of a discovery."""
 
@@ -136,6 +151,8 @@ class Refusal(StrEnum):
     BAD_DUE = "bad_due"
     BAD_METADATA = "bad_metadata"
     BAD_REPORT = "bad_report"
+    BAD_HISTORY = "bad_history"
+    """What is said of its past cannot be."""
 
 
 class AddResult(msgspec.Struct, frozen=True):
@@ -168,6 +185,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     http_status: int | None
     reason: str | None
     """Why the last attempt did not complete."""
+    metadata: Mapping[str, object] | None = None
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +246,13 @@ class WaitingQueue(msgspec.Struct, frozen=True, kw_only=True):
     pending: int
     backoff_until: int
     blocked_until: int
+    robots_until: int
+    """When its robots.txt, which could not be fetched, is tried again; 0 where that is not so."""
+
+    @property
+    def waits_until(self) -> int:
+        """Until when it waits at least: its gate may be closed for longer than the queue knows."""
+        return max(self.ready_at, self.backoff_until, self.blocked_until, self.robots_until)
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import msgspec
 from outrider.model.gate import Gate
 from outrider.model.machines import TaskState
 from outrider.model.task import Counts, Crawl, CrawlState, Task
-from outrider.policy.politeness import needs_robots
+from outrider.policy.politeness import needs_robots, waits_for_robots_until
 
 
 class Cause(StrEnum):
@@ -82,8 +82,6 @@ def explain_task(
 
 def _explain_failed(task: Task) -> Explanation:
     reason = task.reason or ""
-    if reason.startswith("robots.txt unreachable"):
-        return Explanation(cause=Cause.ROBOTS_UNREACHABLE, detail=reason)
     if reason.startswith("robots:"):
         return Explanation(cause=Cause.ROBOTS, detail=reason)
     return Explanation(cause=Cause.FAILED, detail=task.reason)
@@ -107,6 +105,7 @@ def _explain_waiting(task: Task, crawl: Crawl, gate: Gate | None, now: int) -> E
     clocks = [
         (gate.blocked_until, Cause.BLOCKED, None),
         (gate.backoff_until, Cause.BACK_OFF, task.reason),
+        (waits_for_robots_until(gate, crawl.limits), Cause.ROBOTS_UNREACHABLE, None),
         (task.due_at, Cause.RETRY if task.attempt_count else Cause.NOT_DUE, task.reason),
         (gate.next_fetch_at, Cause.DELAY, None),
     ]

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from outrider.model.gate import Gate
+from outrider.model.gate import UNREACHABLE_ROBOTS, Gate
 from outrider.model.lease import Outcome, Report
 from outrider.model.settings import Settings
 from outrider.model.task import CrawlLimits
@@ -56,6 +56,13 @@ def look_again_at(gate: Gate, traffic: Traffic, limits: CrawlLimits) -> int:
 def needs_robots(gate: Gate, limits: CrawlLimits, now: int) -> bool:
     """Tell whether robots.txt must be fetched before anything else of this domain."""
     return limits.robots and (gate.robots_expires_at is None or gate.robots_expires_at <= now)
+
+
+def waits_for_robots_until(gate: Gate, limits: CrawlLimits) -> int:
+    """Tell until when nothing may be asked of a domain because its robots.txt could not be fetched."""
+    if not limits.robots or gate.robots_version != UNREACHABLE_ROBOTS:
+        return 0
+    return gate.robots_expires_at or 0
 
 
 def after_lease(gate: Gate, delay_ms: int, now: int) -> Gate:

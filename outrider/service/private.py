@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from outrider.crawler.private_hosts import private_because
 from outrider.model.batch import KnownUrl
-from outrider.model.task import Added, AddResult, Discovered, Refusal
+from outrider.model.task import Added, AddResult, Discovered, Refusal, Restored
 
-Item = TypeVar("Item", Discovered, KnownUrl)
+Item = TypeVar("Item", Discovered, Restored, KnownUrl)
 
 
 def refusal_of(url: str) -> AddResult | None:

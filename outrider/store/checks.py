@@ -1,6 +1,5 @@
 """What may come in: each refusal names the argument, the value and what is allowed."""
 
-from collections.abc import Sized
 from enum import StrEnum
 from typing import TypeVar
 from uuid import UUID
@@ -58,8 +57,22 @@ def check_choice(value: object, what: str, choices: type[Choice]) -> Choice:
         raise InvalidInput(f"{what} must be one of {', '.join(choices)}, not {shown(value)}") from None
 
 
-def check_batch(items: Sized, what: str) -> None:
-    """Check the size of a batch."""
+def check_now(now: object) -> None:
+    """Check the time that a caller gives in place of the store's own; what is due a year later must be a moment too."""
+    if now is not None:
+        check_number(now, "now", 0, END_OF_TIME_MS - 1 - YEAR_MS)
+
+
+def check_record(record: object, what: str, kind: type) -> None:
+    """Check that an argument is the record that it must be."""
+    if not isinstance(record, kind):
+        raise InvalidInput(f"{what} must be a {kind.__name__}, not {shown(record)}")
+
+
+def check_batch(items: object, what: str) -> None:
+    """Check that a batch is a list or a tuple, and its size."""
+    if not isinstance(items, list | tuple):
+        raise InvalidInput(f"{what} must be a list, not {shown(items)}")
     if len(items) > MAX_BATCH:
         raise LimitExceeded(f"{len(items)} {what} in one batch, allowed are {MAX_BATCH}")
 

@@ -49,6 +49,7 @@ from outrider.model.task import (
     Outlook,
     Queue,
     QueueSettings,
+    Restored,
     Task,
     TaskFilter,
     TaskPage,
@@ -147,6 +148,15 @@ class UrlStore(Protocol):
         """Tell who holds the lease of a task, if anybody does."""
         ...
 
+    @property
+    def leases_wait(self) -> bool:
+        """Whether somebody leases who would have to wait for a large batch that is added meanwhile."""
+        ...
+
+    def version(self) -> int | None:
+        """Tell a number that every change of the store changes; None where that costs as much as to look for one."""
+        ...
+
     async def outlook(self, crawl: str) -> Outlook:
         """Tell what a crawl has before it, all of one moment."""
         ...
@@ -218,6 +228,13 @@ class UrlStore(Protocol):
         """Set tasks to what a client knows of them, or make them; one answer for each item, in order.
 
         Any lease on them ends. Of two items for one task, the last holds.
+        """
+        ...
+
+    async def restore(self, crawl: str, items: Sequence[Restored], *, now: int | None = None) -> list[AddResult]:
+        """Store tasks with their past where they are not there; one answer for each item, in order.
+
+        What is there stays as it is, so that an import that was broken off is simply repeated.
         """
         ...
 

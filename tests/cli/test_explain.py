@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -18,6 +19,7 @@ from outrider.model.task import CrawlLimits, CrawlState, Discovered, DiscoveryTy
 from outrider.policy.explaining import Cause
 from outrider.store.opening import Stores, open_store
 from tests.cli.conftest import ROOT, CrawledSite, Outrider
+from tests.service.serving import open_port
 
 SITE = "https://example.org/"
 OK = Fetch(http_status=200)
@@ -103,6 +105,44 @@ def test_what_is_no_url_is_refused(crawled: CrawledSite, outrider: Outrider, tex
     assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (ExitCode.REFUSED, "", 1)
     answer = outrider("explain", text, "--data", crawled.data, "--json")
     assert (answer.returncode, json.loads(answer.stdout)["verdict"]) == (ExitCode.REFUSED, "refused")
+
+
+PLACES = ("/", "/odd/chain/0", "/odd/always/500", "/odd/private/1", "/odd/slow", "/a/a/a/a/", "/?a=1", "/robots.txt")
+THE_SAME = (
+    "url", "verdict", "detail", "until", "answer", "task", "robots", "gate", "holder", "similar", "scope_is_certain",
+)  # fmt: skip
+
+
+def test_a_service_tells_the_same_story(crawled: CrawledSite, outrider: Outrider, explain: Explain) -> None:
+    urls = [*(f"{crawled.address}{place}" for place in PLACES), "https://example.org/", crawled.address[7:]]
+
+    async def asked() -> list[dict[str, Any]]:
+        async with open_port() as port, port.serving(crawled.data) as served:
+            path = "/v1/crawls/DEFAULT/urls/explain?url="
+            return [(await served.ask("GET", path + quote(url, safe=""))).json for url in urls]
+
+    for url, told in zip(urls, asyncio.run(asked()), strict=True):
+        said = explain(url) if "://" in url else explain("/")
+        same = (
+            "url",
+            "verdict",
+            "detail",
+            "until",
+            "answer",
+            "robots",
+            "gate",
+            "holder",
+            "similar",
+            "scope_is_certain",
+        )
+        assert {name: told[name] for name in same} == {name: said[name] for name in same}
+        assert told["task"] == said["task"]
+        assert [each["id"] for each in told["artifacts"]] == [each["artifact_id"] for each in said["attempts"]]
+        shown = outrider("explain", url, "--data", crawled.data).stdout
+        for sentence in told["story"]:
+            if sentence["about"] != "crawl":  # only who is on the machine of the crawl can tell whether it is at work
+                first = sentence["text"].partition("\n")[0]
+                assert re.sub(r" \([^)]* ago\)", "", first) in re.sub(r" \([^)]* ago\)", "", shown)
 
 
 def explained_in(

@@ -53,6 +53,19 @@ def test_urls_come_as_json_csv_or_text(crawled: CrawledSite, outrider: Outrider,
     assert {path.name for path in tmp_path.iterdir()} == {"here", file.name}
 
 
+def test_metadata_are_json_in_a_table_too(outrider: Outrider, tmp_path: Path) -> None:
+    async def prepare() -> None:
+        async with await open_store(f"sqlite:///{tmp_path / 'outrider.sqlite'}") as stores:
+            await stores.urls.create_crawl("DEFAULT")
+            await stores.urls.add("DEFAULT", [Discovered(url="https://example.org/", metadata={"a": ["é", None]})])
+
+    asyncio.run(prepare())
+    export = ("export", "--data", tmp_path, "--what", "urls")
+    assert json.loads(outrider(*export).stdout)["metadata"] == {"a": ["é", None]}
+    (row,) = csv.DictReader(outrider(*export, "--format", "csv").stdout.splitlines())
+    assert json.loads(row["metadata"]) == {"a": ["é", None]}
+
+
 def test_artifacts_are_every_fetch(crawled: CrawledSite, outrider: Outrider) -> None:
     answer = outrider("export", "--data", crawled.data, "--what", "artifacts")
     records = [json.loads(line) for line in answer.stdout.splitlines()]

@@ -15,7 +15,6 @@ from outrider.demo.server import DemoServer
 from outrider.demo.site import SiteOptions
 from outrider.model.task import CrawlLimits, CrawlRules, Discovered, DiscoveryType
 from outrider.service.client import RemoteFrontier, connect
-from outrider.store.sql import migrate
 from tests.cli.commands import Command, command, free_port
 
 PAGES = 300
@@ -85,32 +84,6 @@ async def test_workers_outlive_kills_of_the_service_and_lose_and_double_nothing(
     assert (counts.completed, counts.pending, counts.assigned, counts.failed) == (PAGES, 0, 0, 0)
     assert visits.paths == Counter([*site.site.page_paths(), "/robots.txt"])
     assert archives(tmp_path)
-
-
-async def test_replicas_on_one_postgresql_share_a_crawl_while_one_is_killed(
-    tmp_path: Path, postgres_database: str
-) -> None:
-    """Invariant 2, Exclusivity, and Invariant 6, Counts are exact, over two services."""
-    await asyncio.to_thread(migrate.upgrade, postgres_database)
-    visits, ports = Visits(), (free_port(), free_port())
-    store = ("--store", postgres_database)
-    async with (
-        DemoServer(SiteOptions(pages=PAGES, oddities=False), on_request=visits) as site,
-        AsyncExitStack() as stack,
-    ):
-        replicas = [await serve(stack, tmp_path, port, *store) for port in ports]
-        frontier = await stack.enter_async_context(connect(f"http://127.0.0.1:{ports[1]}"))
-        await seed(frontier, site)
-        options = ("--crawl", "demo", "--until-done", "--no-warc")
-        workers = [await stack.enter_async_context(command(tmp_path, *work(port, *options))) for port in ports]
-        await visits.reach(PAGES // 3)
-        replicas[0].process.kill()
-        await replicas[0].ends()
-        await serve(stack, tmp_path, ports[0], *store)
-        assert [await worker.ends() for worker in workers] == [0, 0]
-        counts = (await frontier.show_crawl("demo")).counts["page"]
-    assert (counts.completed, counts.pending, counts.assigned, counts.failed) == (PAGES, 0, 0, 0)
-    assert visits.paths == Counter([*site.site.page_paths(), "/robots.txt"])
 
 
 async def test_a_worker_for_any_crawl_serves_all_and_gives_back_what_it_holds_when_stopped(tmp_path: Path) -> None:

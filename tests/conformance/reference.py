@@ -128,6 +128,7 @@ class ModelGate:
     band: int = DEFAULT_BAND
     robots_text: str | None = None
     robots_expires_at: int | None = None
+    robots_unreachable: bool = False
     quiet_until: int = 0
     """The delay after the last request that is known to have been sent."""
 
@@ -363,6 +364,9 @@ class Model:
         for task in chosen:
             task.state, task.due_at = TaskState.PENDING, now
             task.failures = task.deferrals = task.expiries = 0
+            gate = self.gates[task.domain]
+            if task.kind is Kind.ROBOTS and gate.robots_unreachable:
+                gate.robots_expires_at = min(gate.robots_expires_at or 0, now)
         return len(chosen)
 
     def configure_queue(self, crawl: ModelCrawl, key: str, settings: QueueSettings) -> None:

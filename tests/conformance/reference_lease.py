@@ -237,6 +237,8 @@ class LeaseJudge:
         under_way = list(self.model.in_flight(domain))
         if max(gate.opens_at, gate.quiet_until) > at or len(under_way) >= concurrency:
             return False
+        if crawl.limits.robots and gate.robots_unreachable and (gate.robots_expires_at or 0) > at:
+            return False
         if self._needs_robots(crawl, domain, at) and any(lease.task.kind is Kind.ROBOTS for lease in under_way):
             return False
         return self._has_budget(crawl, domain)

@@ -123,10 +123,12 @@ def _keep_robots(model: Model, task: ModelTask, report: Report | None, now: int)
     if report is not None and report.robots is not None:
         gate.robots_text, gate.robots_delay_ms = report.robots.text, report.robots.crawl_delay_ms
         gate.robots_expires_at = now + report.robots.expires_in_ms
+        gate.robots_unreachable = report.robots.unreachable
         return
     is_readable = report is not None and report.outcome in (Outcome.DONE, Outcome.REFUSED)
     gate.robots_text, gate.robots_delay_ms = NO_ROBOTS if is_readable else ALL_FORBIDDEN, None
     gate.robots_expires_at = now + (DAY_MS if is_readable else model.settings.retry_cap_ms)
+    gate.robots_unreachable = not is_readable
 
 
 def _file(model: Model, lease: ModelLease, report: Report, now: int) -> None:

@@ -63,6 +63,7 @@ ORDERS = {
     JobSort.UPDATED: lambda job: (-job.updated_at.timestamp(), -int(job.id.replace("-", ""), 16)),
 }
 
+SOME_JOB = "01a1e0e6-4936-7000-83a7-7f5fde6f96ee"
 FILTERS = {
     "any": (JobFilter(), lambda _: True),
     "status": (JobFilter(status=PAUSED), lambda job: job.status is PAUSED),
@@ -115,7 +116,7 @@ async def test_whatever_changes_a_job_but_a_beat_brings_it_to_the_front(control:
 
 @pytest.mark.parametrize(
     "cursor",
-    ["", "nonsense", "newest", "newest.0.x", f"newest.x.{new_uuid7()}", f"oldest.0.{new_uuid7()}", 5, "a.b\0.c"],
+    ["", "nonsense", "newest", "newest.0.x", f"newest.x.{SOME_JOB}", f"oldest.0.{SOME_JOB}", 5, "a.b\0.c"],
 )
 async def test_a_cursor_of_another_order_is_refused(cursor: str, control: ControlStore) -> None:
     await submit(control)

@@ -140,6 +140,9 @@ class RecordingEngine:
             answer: Answer = end.value
             return answer
 
+    def version(self) -> int | None:
+        return self._engine.version()
+
     async def hear_of_jobs(self, timeout_s: float) -> bool:
         return await self._engine.hear_of_jobs(timeout_s)
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from outrider.model.artifact import Fetch
-from outrider.model.gate import Robots
+from outrider.model.gate import UNREACHABLE_ROBOTS, Robots
 from outrider.model.lease import Lease, Verdict
 from outrider.model.machines import TaskState
 from outrider.model.task import MAX_PRIORITY, DiscoveryType, Kind
-from outrider.store.protocols import UrlStore
+from outrider.store.protocols import ControlStore, UrlStore
 from tests.conformance.acting import (
     DAY,
     DEFERRED,
@@ -148,7 +148,7 @@ async def test_a_robots_task_done_without_a_text_allows_everything_for_a_day(url
 
 
 async def test_a_robots_task_that_fails_is_tried_again_and_pages_wait(urls: UrlStore) -> None:
-    """Invariant 7, Politeness: what could not be read forbids everything until it can be."""
+    """Invariant 7, Politeness: what could not be read has everything wait until it can be."""
     await a_minding_crawl(urls)
     now = T0
     for failures in range(1, 4):
@@ -157,14 +157,68 @@ async def test_a_robots_task_that_fails_is_tried_again_and_pages_wait(urls: UrlS
         await report(urls, leased, FAILED, now=now)
     assert (await task(urls, ROBOTS_URL)).state is TaskState.FAILED
     version, text = await urls.robots_text(DOMAIN) or ("", "")
-    assert text.splitlines() == ["User-agent: *", "Disallow: /"]
-    page = await lease_one(urls, now=now)
-    assert (page.kind, page.robots_version) == (Kind.PAGE, version), "workers refuse it by the text"
+    assert (version, text.splitlines()) == (UNREACHABLE_ROBOTS, ["User-agent: *", "Disallow: /"])
+    assert await lease(urls, slots=9, now=now + HOUR - 1) == []
+    (waiting,) = await urls.waiting_queues("c", after=now)
+    assert waiting.robots_until == waiting.waits_until == now + HOUR
     again = await lease_robots(urls, now=now + HOUR)
     assert again.attempt == 4
     await report(urls, again, now=now + HOUR, robots=Robots(text=TEXT, expires_in_ms=DAY))
     assert (await lease_one(urls, now=now + HOUR)).kind is Kind.PAGE
     await check_counts(urls)
+
+
+async def fail_robots(urls: UrlStore, *, now: int = T0) -> int:
+    """Report that robots.txt cannot be reached, until that is believed; tell when that was."""
+    out_of_reach = Robots(text="# unreachable: dns", expires_in_ms=HOUR, unreachable=True)
+    for _ in range(3):
+        leased, now = await wait_for_lease(urls, now=now)
+        await report(urls, leased, FAILED, now=now, robots=out_of_reach)
+    return now
+
+
+async def test_a_crawl_that_does_not_mind_robots_does_not_wait_for_one_out_of_reach(urls: UrlStore) -> None:
+    """Invariant 7, Politeness: robots is an option of the crawl."""
+    await a_minding_crawl(urls, "c")
+    now = await fail_robots(urls)
+    await create(urls, "d")
+    await add(urls, "http://www.a.example/", crawl="d")
+    assert await lease(urls, slots=9, now=now + SECOND) == []
+    assert (await lease_one(urls, "d", now=now + SECOND)).kind is Kind.PAGE
+
+
+async def test_an_operator_may_have_a_robots_out_of_reach_tried_again_at_once(urls: UrlStore) -> None:
+    """Invariant 7, Politeness: what a retry reopens is asked for before any page."""
+    await a_minding_crawl(urls)
+    now = await fail_robots(urls) + MINUTE
+    assert await lease(urls, slots=9, now=now) == []
+    assert await urls.retry_failed("c", now=now) == 1
+    again = await lease_robots(urls, now=now)
+    await report(urls, again, now=now, robots=Robots(text=TEXT, expires_in_ms=DAY))
+    assert (await lease_one(urls, now=now)).kind is Kind.PAGE
+    await check_counts(urls)
+
+
+async def test_every_try_at_a_robots_out_of_reach_counts_towards_the_domain_being_unreachable(
+    urls: UrlStore, control: ControlStore
+) -> None:
+    """Invariant 6, Counts are exact: those of a domain's errors too."""
+    await a_minding_crawl(urls)
+    now = await fail_robots(urls) + HOUR
+    domain = await control.get_domain(DOMAIN)
+    assert domain is not None
+    assert (domain.consecutive_error_count, domain.total_error_count) == (3, 3)
+    busy = Robots(text="# unreachable: http 429", expires_in_ms=HOUR, unreachable=True)
+    leased = await lease_robots(urls, now=now)
+    await report(urls, leased, DEFERRED, now=now, robots=busy, fetch=Fetch(http_status=429))
+    domain = await control.get_domain(DOMAIN)
+    assert domain is not None
+    assert domain.consecutive_error_count == 3, "a site that is busy has been reached"
+    leased, now = await wait_for_lease(urls, now=now)
+    await report(urls, leased, now=now, robots=Robots(text=TEXT, expires_in_ms=DAY))
+    domain = await control.get_domain(DOMAIN)
+    assert domain is not None
+    assert (domain.consecutive_error_count, domain.total_error_count) == (0, 3)
 
 
 async def test_a_deferred_robots_task_keeps_pages_waiting(urls: UrlStore) -> None:
@@ -205,7 +259,7 @@ async def test_a_robots_task_that_is_poison_forbids_everything_for_a_while(urls:
     poisoned = await task(urls, ROBOTS_URL)
     assert (poisoned.state, poisoned.reason) == (TaskState.FAILED, "poison")
     assert "Disallow: /" in (await urls.robots_text(DOMAIN) or ("", ""))[1]
-    assert (await lease_one(urls, now=now)).kind is Kind.PAGE
+    assert await lease(urls, slots=9, now=now + HOUR - 1) == []
     assert (await lease_one(urls, now=now + HOUR)).kind is Kind.ROBOTS
 
 

@@ -339,6 +339,9 @@ class ForgetfulEngine:
     async def read(self, script: Callable[[], Script[Answer]]) -> Answer:
         return await self._engine.read(script)
 
+    def version(self) -> int | None:
+        return self._engine.version()
+
     async def hear_of_jobs(self, timeout_s: float) -> bool:
         return await self._engine.hear_of_jobs(timeout_s)
 

@@ -54,6 +54,7 @@ OUTCOMES: Final[list[dict[str, Any]]] = [
     {"outcome": Outcome.DONE, "sent_after_ms": 1_000, "reason": "thin"},
     {"outcome": Outcome.DONE, "robots": Robots(text="Allow: /", expires_in_ms=30_000, crawl_delay_ms=2_000)},
     {"outcome": Outcome.DONE, "robots": Robots(text="Allow: /x", expires_in_ms=0)},
+    {"outcome": Outcome.FAILED, "robots": Robots(text="#", expires_in_ms=20_000, unreachable=True)},
     {"outcome": Outcome.FAILED}, {"outcome": Outcome.FAILED, "reason": "timeout", "sent_after_ms": 999_999},
     {"outcome": Outcome.FAILED, "retry_after_ms": 30_000}, {"outcome": Outcome.FAILED, "sent_after_ms": None},
     {"outcome": Outcome.DEFERRED}, {"outcome": Outcome.DEFERRED, "backs_off": True, "fetch": Fetch(http_status=429)},

@@ -1,13 +1,15 @@
 """What `outrider crawl` makes of the answers to robots.txt."""
 
 import asyncio
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 from outrider.cli.exits import ExitCode
 from outrider.model.machines import TaskState
 from tests.crawler.crawling import Crawl, serving_site
-from tests.crawler.raw_server import Exchange, page, serving
+from tests.crawler.raw_server import Exchange, page, serving, unused_port
 
 
 def test_a_site_whose_robots_txt_is_out_of_order_is_waited_for_and_not_asked_for_a_page(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ def test_no_robots_asks_for_none(tmp_path: Path) -> None:
         assert "/robots.txt" not in served.paths()
 
 
-async def test_a_site_whose_robots_txt_cannot_be_reached_is_left_alone_and_the_reason_kept(tmp_path: Path) -> None:
+async def test_a_site_whose_robots_txt_cannot_be_reached_is_waited_for_and_the_reason_kept(tmp_path: Path) -> None:
     async def hang_up(_: Exchange) -> None:
         return
 
@@ -52,8 +54,27 @@ async def test_a_site_whose_robots_txt_cannot_be_reached_is_left_alone_and_the_r
         ended = await asyncio.to_thread(crawl.run)
         assert ended.code == ExitCode.NOTHING_FETCHED, ended.errors
         assert len(server.heads) == 3, "as often as a task may fail"
-    [(reason,)] = crawl.query("SELECT reason FROM tasks WHERE kind = 0")
-    assert reason.startswith("robots.txt unreachable: disconnected: ")
+        assert "robots.txt unreachable: disconnected: " in ended.errors
+        again = await asyncio.to_thread(crawl.run)
+        assert again.code == ExitCode.WAITING, again.errors
+        assert "robots.txt unreachable" in again.errors
+        assert len(server.heads) == 3, "a second execution waits as well"
+    assert crawl.states() == {TaskState.PENDING: 1}
+    [(reason,)] = crawl.query("SELECT reason FROM tasks WHERE kind = 1")
+    assert reason.startswith("disconnected: ")
+    assert crawl.query("SELECT consecutive_error_count FROM domains") == [(3,)], "counts towards unreachable"
+
+
+async def test_a_site_whose_robots_txt_can_be_reached_again_is_crawled_after_retry_failed(tmp_path: Path) -> None:
+    port = unused_port()
+    crawl = Crawl(tmp_path, f"http://127.0.0.1:{port}/", "--delay", 0, retry_base_ms=20)
+    assert (await asyncio.to_thread(crawl.run)).code == ExitCode.NOTHING_FETCHED
+    with serving_site(tmp_path, "--pages", 5, "--no-oddities", "--port", port):
+        assert (await asyncio.to_thread(crawl.run)).code == ExitCode.WAITING
+        command = (sys.executable, "-m", "outrider.cli.main", "retry-failed", "--data", str(crawl.data))
+        assert (await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)).stdout
+        assert (await asyncio.to_thread(crawl.run)).code == ExitCode.OK
+    assert crawl.states() == {TaskState.COMPLETED: 5}
 
 
 async def test_redirects_of_robots_txt_are_followed_inside_the_domain_and_keep_the_delay(tmp_path: Path) -> None:

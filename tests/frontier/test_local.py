@@ -2,23 +2,34 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from outrider.frontier.local import POLL_S, LocalFrontier
 from outrider.frontier.protocol import Work
 from outrider.model.artifact import Fetch
+from outrider.model.errors import LimitExceeded
 from outrider.model.identifiers import new_uuid7
-from outrider.model.lease import Lease, LeaseRequest, NoWork, Outcome, Report
-from outrider.model.task import CrawlLimits, CrawlState, Discovered
+from outrider.model.lease import Lease, LeaseGrant, LeaseRequest, NoWork, Outcome, Report
+from outrider.model.task import MAX_BATCH, Added, AddResult, CrawlLimits, CrawlState, Discovered
+from outrider.model.url import locate
 from outrider.store.opening import Stores, open_store
+from outrider.store.protocols import UrlStore
+from tests.crawler.crawling import machine_is_overloaded
 
 AT_ONCE_S = 0.08
 """Below the time between two polls, and enough for a busy machine."""
 LONG_S = 10.0
 LIMITS = CrawlLimits(delay_ms=0, concurrency=1, robots=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def public_suffixes() -> None:
+    """Have the first name of a process looked up before anything is timed: it takes 40 ms."""
+    locate("https://a.example/")
 
 
 @pytest.fixture
@@ -65,7 +76,7 @@ async def test_who_waits_is_served_as_soon_as_something_is_added(frontier: Local
     await add(frontier, "https://a.example/")
     work, at = await waiting
     assert len(work.grant.leases) == 1
-    assert at - began < AT_ONCE_S
+    assert at - began < AT_ONCE_S or machine_is_overloaded()
 
 
 async def test_who_waits_for_a_busy_domain_is_served_as_soon_as_its_request_is_reported(
@@ -78,7 +89,7 @@ async def test_who_waits_for_a_busy_domain_is_served_as_soon_as_its_request_is_r
     await frontier.report([done(lease)])
     work, at = await waiting
     assert [lease.url for lease in work.grant.leases] == ["https://a.example/2"]
-    assert at - began < AT_ONCE_S
+    assert at - began < AT_ONCE_S or machine_is_overloaded()
 
 
 async def test_who_waits_is_served_as_soon_as_something_is_given_back(frontier: LocalFrontier) -> None:
@@ -88,7 +99,7 @@ async def test_who_waits_is_served_as_soon_as_something_is_given_back(frontier: 
     began = time.monotonic()
     assert await frontier.release([lease.token]) == [lease.token]
     _, at = await waiting
-    assert at - began < AT_ONCE_S
+    assert at - began < AT_ONCE_S or machine_is_overloaded()
 
 
 async def test_who_waits_for_a_delay_is_served_when_it_is_over(stores: Stores, frontier: LocalFrontier) -> None:
@@ -107,7 +118,62 @@ async def test_what_another_process_adds_is_found_at_the_next_poll(tmp_path: Pat
         began = time.monotonic()
         await others.urls.add("c", [Discovered(url="https://a.example/")])
         _, at = await waiting
-    assert at - began < POLL_S + AT_ONCE_S
+    assert at - began < POLL_S + AT_ONCE_S or machine_is_overloaded()
+
+
+class Counting:
+    """A store that counts how often it is asked for work, and of how many URLs it was given each batch."""
+
+    def __init__(self, urls: UrlStore) -> None:
+        self._urls = urls
+        self.looks = 0
+        self.batches: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._urls, name)
+
+    async def lease(self, request: LeaseRequest) -> LeaseGrant:
+        self.looks += 1
+        return await self._urls.lease(request)
+
+    async def add(self, crawl: str, items: Sequence[Discovered]) -> list[AddResult]:
+        self.batches.append(len(items))
+        return await self._urls.add(crawl, items)
+
+
+async def test_who_waits_while_nothing_changes_does_not_look_again_before_the_end(stores: Stores) -> None:
+    counting = Counting(stores.urls)
+    await LocalFrontier(cast(UrlStore, counting)).lease(request(), wait_s=6 * POLL_S)
+    assert counting.looks == 2
+
+
+async def test_a_large_batch_is_added_in_parts_while_somebody_leases(stores: Stores) -> None:
+    counting = Counting(stores.urls)
+    frontier = LocalFrontier(cast(UrlStore, counting))
+    pages = [Discovered(url=f"https://a.example/{number}") for number in range(600)]
+    await frontier.add("c", pages[:500])
+    assert counting.batches == [500]
+    await frontier.lease(request())
+    results = await frontier.add("c", [*pages, pages[0]])
+    assert [result.outcome for result in results] == [Added.KNOWN] * 500 + [Added.NEW] * 100 + [Added.KNOWN]
+    assert counting.batches == [500, 201, 201, 199]
+    assert await frontier.add("c", []) == []
+    with pytest.raises(LimitExceeded, match="10001 URLs"):
+        await frontier.add("c", pages[:1] * (MAX_BATCH + 1))
+
+
+async def test_a_version_changes_with_every_commit_of_anybody_and_not_by_looking(
+    tmp_path: Path, stores: Stores
+) -> None:
+    version = stores.urls.version()
+    await stores.urls.lease(request())
+    await stores.urls.reap()
+    assert stores.urls.version() == version is not None
+    await stores.urls.add("c", [Discovered(url="https://a.example/")])
+    ours = stores.urls.version()
+    async with await open_store(f"sqlite:///{tmp_path / 'store.sqlite'}") as others:
+        await others.urls.add("c", [Discovered(url="https://b.example/")])
+    assert len({version, ours, stores.urls.version()}) == 3
 
 
 async def test_who_has_waited_long_enough_is_told_that_there_is_nothing(frontier: LocalFrontier) -> None:
@@ -121,7 +187,7 @@ async def test_who_does_not_want_to_wait_is_not_held_up_by_who_does(frontier: Lo
     waiting = await wait(frontier)
     began = time.monotonic()
     assert (await frontier.lease(request())).grant.leases == []
-    assert time.monotonic() - began < AT_ONCE_S
+    assert time.monotonic() - began < AT_ONCE_S or machine_is_overloaded()
     waiting.cancel()
 
 

@@ -41,7 +41,6 @@ def test_scope_comes_before_traps_and_both_before_mere_ignorance() -> None:
         (TaskState.COMPLETED, None, Cause.DONE),
         (TaskState.ASSIGNED, None, Cause.LEASED),
         (TaskState.FAILED, "robots: line 3: Disallow: /", Cause.ROBOTS),
-        (TaskState.FAILED, "robots.txt unreachable: dns", Cause.ROBOTS_UNREACHABLE),
         (TaskState.FAILED, "http 500", Cause.FAILED),
         (TaskState.FAILED, None, Cause.FAILED),
     ],

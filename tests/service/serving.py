@@ -1,12 +1,14 @@
 """A real service on a real socket, for tests of HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+import uvloop
 from yarl import URL
 
 from outrider.model.settings import Settings
@@ -109,3 +111,30 @@ async def open_port() -> AsyncIterator[Port]:
     async with Server(port, ServerOptions(port=0)) as server:
         port.base_url = server.base_url
         yield port
+
+
+@contextmanager
+def served_by_a_thread(folder: Path) -> Iterator[Server]:
+    """Serve a store in `folder` from a thread of its own, for clients that do not share the test's loop."""
+    ready, servers = threading.Event(), []
+    loop, stop = uvloop.new_event_loop(), asyncio.Event()
+
+    async def serve() -> None:
+        async with (
+            open_service(f"sqlite:///{folder}/outrider.sqlite") as service,
+            Server(service, ServerOptions(port=0, drain_s=1), on_stop=[service.stop]) as server,
+        ):
+            servers.append(server)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield servers[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(20)
+    assert not thread.is_alive()
+    loop.close()

@@ -140,68 +140,6 @@ async def test_a_query_that_makes_no_sense_is_refused(served: Served, query: str
     assert streamed.status == 422
 
 
-async def test_the_export_streams_lines_and_an_import_takes_them_back(served: Served) -> None:
-    await served.crawl()
-    await served.add(*(f"http://a.example/{number}" for number in range(3_000)), priority=5, depth=2)
-    await served.add("http://a.example/named", key="own")
-    (lease,) = (await served.lease(slots=1))["leases"]
-    done = {"token": lease["token"], "outcome": "done", "fetch": {"http_status": 200}}
-    await served.ask("POST", "/v1/report", {"reports": [done]})
-    stream = await served.ask("GET", "/v1/crawls/news/urls", headers={"accept": "application/x-ndjson"})
-    assert stream.headers["content-type"] == "application/x-ndjson"
-    assert stream.text == (await served.ask("GET", "/v1/crawls/news/urls?stream=1")).text
-    lines = stream.text.splitlines()
-    assert len(lines) == 3_001
-
-    await served.crawl("copy")
-    headers = {"content-type": "application/x-ndjson"}
-    imported = [
-        await served.ask("POST", "/v1/crawls/copy/import", data=part, headers=headers)
-        for part in ("\n".join(lines[start : start + 40]) for start in range(0, 3_001, 40))
-    ]
-    assert sum(answer.json["new"] for answer in imported) == 3_001
-    copy = await served.ask("GET", "/v1/crawls/copy/urls?stream=1")
-
-    def facts(text: str) -> list[tuple[object, ...]]:
-        names = ("url", "key", "state", "kind", "depth", "discovered_by")
-        return [tuple(json.loads(line)[name] for name in names) for line in text.splitlines()]
-
-    assert facts(copy.text) == facts(stream.text)
-
-
-async def test_an_import_tells_which_lines_it_could_not_take(served: Served) -> None:
-    await served.crawl()
-    lines = [
-        '{"url": "http://a.example/"}',
-        "",
-        "not json",
-        '{"url": "ftp://a.example/"}',
-        '{"known": {"info": {"url": "http://a.example/k", "key": "q"}, "refetchableFromDate": "4102444800"}}',
-        '{"discovered": {"info": {"url": "http://a.example/d"}}}',
-        '{"no": "url"}',
-        '{"known": {"info": {"url": "http://a.example/done"}}}',
-    ]
-    headers = {"content-type": "application/x-ndjson"}
-    answer = await served.ask("POST", "/v1/crawls/news/import", data="\n".join(lines), headers=headers)
-    assert (answer.json["new"], answer.json["rejected"]) == (4, 3)
-    assert [refusal.partition(":")[0] for refusal in answer.json["refusals"]] == ["line 3", "line 7", "line 4"]
-    (known,) = (await served.ask("GET", "/v1/crawls/news/urls?key=q")).json["urls"]
-    assert known["due_at"].startswith("2100-01-01")
-    (done,) = (await served.ask("GET", "/v1/crawls/news/urls?state=completed")).json["urls"]
-    assert done["url"] == "http://a.example/done"
-
-
-async def test_an_import_changes_nothing_of_what_is_there(served: Served) -> None:
-    await served.crawl()
-    await served.add("http://a.example/", depth=1)
-    line = '{"url": "http://a.example/", "state": "completed", "depth": 5}'
-    headers = {"content-type": "application/x-ndjson"}
-    answer = await served.ask("POST", "/v1/crawls/news/import", data=line, headers=headers)
-    assert (answer.json["new"], answer.json["known"]) == (0, 1)
-    (task,) = (await served.ask("GET", "/v1/crawls/news/urls")).json["urls"]
-    assert (task["state"], task["depth"]) == ("pending", 1)
-
-
 async def test_a_url_is_explained_from_all_that_is_known_of_it(served: Served) -> None:
     await served.crawl()
     await served.add("http://a.example/")
@@ -217,8 +155,12 @@ async def test_a_url_is_explained_from_all_that_is_known_of_it(served: Served) -
     assert [artifact["outcome"] for artifact in facts["artifacts"]] == ["failed"]
     assert facts["gate"]["domain"] == "a.example"
     assert lease["token"] not in json.dumps(facts)
+    assert (facts["verdict"], facts["detail"], facts["until"] > 0) == ("retry", "timeout", True)
+    assert facts["answer"].startswith("waiting: to be tried again after timeout, not before ")
+    told = {each["about"]: each["text"] for each in facts["story"]}
+    assert (told["answer"], told["crawl"].startswith("news, running, begun ")) == (facts["answer"], True)
     unknown = (await served.ask("GET", "/v1/crawls/news/urls/explain?url=http://b.example/")).json
-    assert (unknown["task"], unknown["artifacts"]) == (None, [])
+    assert (unknown["task"], unknown["artifacts"], unknown["verdict"]) == (None, [], "unknown")
     assert (await served.ask("GET", "/v1/crawls/news/urls/explain?url=mailto:x")).status == 422
 
 

@@ -14,7 +14,7 @@ from outrider.frontier.local import LocalFrontier
 from outrider.model.api_key import Role
 from outrider.model.batch import KnownUrl
 from outrider.model.errors import InvalidInput, LimitExceeded, OutriderError
-from outrider.model.task import AddResult, Discovered
+from outrider.model.task import AddResult, Discovered, Restored
 from outrider.service import problems
 from outrider.service.keys import ANYBODY, Keys, Principal
 from outrider.service.metrics import Metrics
@@ -58,6 +58,14 @@ class Backend(NamedTuple):
     async def put_known(self, crawl: str, items: Sequence[KnownUrl]) -> list[AddResult]:
         """Set what a batch client knows, as far as this service takes it; one answer for each item, in order."""
         put = self.stores.urls.put_known
+        results = await (put(crawl, items) if self.allow_private else add_public(put, crawl, items))
+        self.frontier.tell()
+        self.metrics.added(results)
+        return results
+
+    async def restore(self, crawl: str, items: Sequence[Restored]) -> list[AddResult]:
+        """Store what an export told of, as far as this service takes it; one answer for each item, in order."""
+        put = self.stores.urls.restore
         results = await (put(crawl, items) if self.allow_private else add_public(put, crawl, items))
         self.frontier.tell()
         self.metrics.added(results)

@@ -1,31 +1,32 @@
 """The import: JSON lines of our own export, of bare discoveries, or of a URLFrontier.
 
 The body is read as it comes and stored batch by batch, so that its length does not matter. An import that was broken
-off is simply sent again: what is there already is known, and stays as it is. What was completed comes as completed;
-what had failed, or was being fetched, gets a fresh start.
+off is simply sent again: what is there already is known, and stays as it is. A URL comes with its past, as far as the
+line tells of it; what was being fetched is pending again.
 """
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 
 from outrider.model.api_key import Role
-from outrider.model.batch import KnownUrl
+from outrider.model.batch import priority_of
 from outrider.model.errors import LimitExceeded
-from outrider.model.task import Added, AddResult, Discovered, DiscoveryType
+from outrider.model.machines import TaskState
+from outrider.model.task import Added, AddResult, DiscoveryType, Restored
 from outrider.service.http.endpoint import JSON_LINES, Call, Endpoint, check_media
 from outrider.service.http.translation import now_ms
 from outrider.service.http.wire import DISCOVERIES, KINDS, DiscoveryName, ImportAnswer, KindName, StateName
 from outrider.service.http.working import CRAWL
+from outrider.store.checks import END_OF_TIME_MS
 
 AT_ONCE: Final = 1_000
 MAX_LINE_BYTES: Final = 128 * 1024
 REFUSALS_TOLD: Final = 20
-DONE_SOON_MS: Final = 3_600_000
-"""When something that is done would be due, were the import broken off before it says so."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -37,11 +38,11 @@ class Info(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Wrapped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A discovered or known item of URLFrontier."""
+    """A discovered or known item of URLFrontier. JSON of protobuf writes long numbers as texts."""
 
     info: Info
     refetchable_from_date: int | str = 0
-    """Seconds since 1970, or 0 where it is done for good; JSON of protobuf writes such numbers as texts."""
+    """Seconds since 1970, or 0 where it is done for good."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,21 +52,22 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     kind: KindName = "page"
     state: StateName = "pending"
+    status: int | None = None
     depth: int = 0
     priority: int = 0
+    attempts: int = 0
+    failures: int = 0
+    deferrals: int = 0
+    reason: str | None = None
     discovered_by: DiscoveryName = "import"
+    discovered_at: str | None = None
     due_at: str | None = None
     due_in_ms: int = 0
     metadata: dict[str, Any] | None = None
     discovered: Wrapped | None = None
     known: Wrapped | None = None
-
-
-class Found(NamedTuple):
-    """What a line says."""
-
-    item: Discovered
-    is_done: bool
+    creation_date: int | str | None = msgspec.field(default=None, name="creationDate")
+    """Beside an item of URLFrontier, in seconds."""
 
 
 class Refused(Exception):
@@ -87,7 +89,7 @@ async def import_urls(call: Call) -> ImportAnswer:
             except Refused as refusal:
                 totals[Added.REJECTED] += 1
                 _tell(refusals, number, str(refusal))
-        results = await _stored(call, found)
+        results = await call.backend.restore(call.crawl, found)
         for number, result in zip(numbers, results, strict=True):
             totals[result.outcome] += 1
             if result.outcome is Added.REJECTED:
@@ -95,19 +97,6 @@ async def import_urls(call: Call) -> ImportAnswer:
     return ImportAnswer(
         new=totals[Added.NEW], known=totals[Added.KNOWN], rejected=totals[Added.REJECTED], refusals=refusals
     )
-
-
-async def _stored(call: Call, found: list[Found]) -> list[AddResult]:
-    """Add what is new, and have done what is done; until it is, nobody is to fetch it."""
-    results = await call.backend.add(call.crawl, [each.item for each in found])
-    done = [
-        KnownUrl(url=each.item.url, due_at=None, key=each.item.key, metadata=each.item.metadata)
-        for each, result in zip(found, results, strict=True)
-        if each.is_done and result.outcome is Added.NEW
-    ]
-    if done:
-        await call.backend.stores.urls.put_known(call.crawl, done)
-    return results
 
 
 def _reason(result: AddResult) -> str:
@@ -140,7 +129,7 @@ async def _batches(request: Request) -> AsyncIterator[list[tuple[int, bytes]]]:
         yield batch
 
 
-def read_line(text: bytes, now: int) -> Found:
+def read_line(text: bytes, now: int) -> Restored:
     """Read a line, or raise `Refused`."""
     try:
         line = msgspec.json.decode(text, type=Line)
@@ -148,40 +137,58 @@ def read_line(text: bytes, now: int) -> Found:
         raise Refused(str(error)) from None
     wrapped = line.discovered or line.known
     if wrapped is not None:
-        return _of_urlfrontier(wrapped, now, is_known=line.known is not None)
+        return _of_urlfrontier(wrapped, line.creation_date, now, is_known=line.known is not None)
     if line.url is None:
         raise Refused("it has no url")
-    if line.kind == "robots":
-        raise Refused("robots.txt is fetched anew wherever it is needed")
-    is_done = line.state == "completed"
-    due_in_ms = line.due_in_ms if line.due_at is None else max(_moment(line.due_at) - now, 0)
-    item = Discovered(
+    return Restored(
         url=line.url,
-        depth=line.depth,
-        priority=line.priority,
         key=line.key,
         kind=KINDS[line.kind],
-        due_in_ms=DONE_SOON_MS if is_done else due_in_ms,
+        state=TaskState(line.state.upper()),
+        http_status=line.status,
+        depth=line.depth,
+        priority=line.priority,
+        attempt_count=line.attempts,
+        failures=line.failures,
+        deferrals=line.deferrals,
+        reason=line.reason,
         discovery_type=DISCOVERIES[line.discovered_by],
+        discovered_at=None if line.discovered_at is None else _moment(line.discovered_at),
+        due_at=None if line.due_at is None else _moment(line.due_at),
+        due_in_ms=line.due_in_ms,
         metadata=line.metadata,
     )
-    return Found(item, is_done)
 
 
-def _of_urlfrontier(wrapped: Wrapped, now: int, *, is_known: bool) -> Found:
-    try:
-        due = int(wrapped.refetchable_from_date) * 1000
-    except ValueError:
-        raise Refused("refetchableFromDate is not a number") from None
-    info, is_done = wrapped.info, is_known and due == 0
-    item = Discovered(
+def _of_urlfrontier(wrapped: Wrapped, created: int | str | None, now: int, *, is_known: bool) -> Restored:
+    """Read an item as its own service would take it: what it knows has a date, and dates are priorities."""
+    info, due_at = wrapped.info, _seconds(wrapped.refetchable_from_date, "refetchableFromDate") if is_known else now
+    return Restored(
         url=info.url,
         key=info.key or None,
-        metadata=info.metadata or None,
-        due_in_ms=DONE_SOON_MS if is_done else (max(due - now, 0) if is_known else 0),
+        metadata=_lists(info.metadata),
+        state=TaskState.PENDING if due_at else TaskState.COMPLETED,
+        due_at=due_at or now,
+        priority=priority_of(due_at or now),
+        discovered_at=_seconds(created, "creationDate") or None,
         discovery_type=DiscoveryType.IMPORT,
     )
-    return Found(item, is_done)
+
+
+def _lists(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Unwrap lists of texts, each of which is a message of its own in JSON of protobuf."""
+    return {
+        name: value.get("values", []) if isinstance(value, dict) and value.keys() <= {"values"} else value
+        for name, value in (metadata or {}).items()
+    } or None
+
+
+def _seconds(number: int | str | None, name: str) -> int:
+    """Read seconds as milliseconds; what lies beyond every calendar is its end."""
+    try:
+        return max(0, min(int(number or 0) * 1000, END_OF_TIME_MS - 1))
+    except ValueError:
+        raise Refused(f"{name} is not a number") from None
 
 
 def _moment(text: str) -> int:
@@ -189,7 +196,7 @@ def _moment(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise Refused(f"{text[:100]!r} is not a moment") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // timedelta(milliseconds=1)
 
 
 ENDPOINTS: Final = (

@@ -153,6 +153,7 @@ def task_item(task: Task) -> TaskItem:
         discovered_at=utc_text(task.discovered_at),
         due_at=utc_text(task.due_at),
         key=task.key,
+        metadata=task.metadata,
     )
 
 

@@ -1,4 +1,4 @@
-"""The endpoints that read URLs: listings, the streaming export, and why a URL is where it is."""
+"""The endpoints that read URLs and fetches: listings and the streaming export."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Final, Protocol
@@ -8,24 +8,18 @@ import re2  # type: ignore[import-untyped]
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
-from outrider.crawler.plan import USER_AGENT
-from outrider.crawler.robots import RobotsRules, product_token
 from outrider.model.errors import InvalidInput
-from outrider.model.gate import Gate
 from outrider.model.machines import TaskState
 from outrider.model.task import Task, TaskFilter, TaskPage
-from outrider.model.url import Location, locate
-from outrider.policy.admission import key_for
 from outrider.service.http import translation
 from outrider.service.http.endpoint import JSON_LINES, Call, Endpoint
-from outrider.service.http.wire import KINDS, ArtifactPage, KindName, RobotsFacts, StateName, TaskList, UrlFacts
+from outrider.service.http.wire import KINDS, ArtifactPage, KindName, StateName, TaskList
 from outrider.service.http.working import CRAWL
 from outrider.store.protocols import UrlStore
 
 EXPORTED_AT_ONCE: Final = 1_000
 MOST_LOOKED_AT: Final = 10_000
 """Rows that one request with a pattern looks at; the cursor goes on from there."""
-MOST_ATTEMPTS: Final = 20
 MOST_PATTERN_BYTES: Final = 1 << 20
 """What RE2 may use for a pattern, which bounds the time for each URL as well."""
 
@@ -44,16 +38,6 @@ class UrlQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
     stream: bool = False
     """All of them as JSON lines, whatever the limit; so does `accept: application/x-ndjson`."""
-
-
-class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which URL to explain."""
-
-    url: str
-    key: str | None = None
-    """Where a client named it; by default the crawl's rule does."""
-    agent: Annotated[str, Meta(min_length=1, max_length=200)] = USER_AGENT
-    """As whom robots.txt is asked."""
 
 
 class ArtifactQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,44 +143,6 @@ async def _artifact_lines(urls: UrlStore, crawl: str, after: int) -> AsyncIterat
         after = found[-1].artifact_id
 
 
-async def explain_url(call: Call) -> UrlFacts:
-    """Tell everything that is known of one URL."""
-    query = call.query(ExplainQuery)
-    urls = call.backend.stores.urls
-    crawl = await urls.get_crawl(call.crawl)
-    place = locate(query.url, strip_tracking=crawl.rules.strip_tracking, sort_query=crawl.rules.sort_query)
-    task = await urls.find_task(crawl.name, place.url, query.key)
-    gate = await urls.get_gate(place.domain)
-    artifacts = await urls.artifacts_of(crawl.name, place.url, limit=MOST_ATTEMPTS)
-    return UrlFacts(
-        url=place.url,
-        crawl=crawl,
-        task=None if task is None else translation.task_item(task),
-        holder=await urls.find_holder(crawl.name, place.url, query.key),
-        gate=gate,
-        robots=await _robots(urls, place, gate, query.agent) if crawl.limits.robots else None,
-        queue=await urls.counts(crawl.name, key_for(place, crawl.rules) if query.key is None else query.key),
-        artifacts=[translation.artifact_item(artifact) for artifact in artifacts],
-    )
-
-
-async def _robots(urls: UrlStore, place: Location, gate: Gate | None, agent: str) -> RobotsFacts | None:
-    found = await urls.robots_text(place.domain)
-    if found is None:
-        return None
-    version, text = found
-    rules = RobotsRules(text, product_token(agent))
-    judgement = rules.judge(place.url)
-    return RobotsFacts(
-        allowed=judgement.allowed,
-        line=judgement.line,
-        rule=judgement.rule,
-        unreachable_because=rules.unreachable_because,
-        version=version,
-        expires_at=None if gate is None else gate.robots_expires_at,
-    )
-
-
 ENDPOINTS: Final = (
     Endpoint(
         method="GET",
@@ -205,14 +151,6 @@ ENDPOINTS: Final = (
         handler=list_urls,
         query=UrlQuery,
         gives=TaskList,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{CRAWL}/urls/explain",
-        summary="Everything that is known of one URL: task, gate, robots.txt and fetches.",
-        handler=explain_url,
-        query=ExplainQuery,
-        gives=UrlFacts,
     ),
     Endpoint(
         method="GET",

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from outrider.model.artifact import Fetch
-from outrider.model.gate import Gate, Robots
-from outrider.model.lease import Holder, NoWork, Outcome, Renewal, Report, Token, Verdict
+from outrider.model.gate import Robots
+from outrider.model.lease import NoWork, Outcome, Renewal, Report, Token, Verdict
 from outrider.model.task import (
     MAX_BATCH,
     MAX_KEY_CHARACTERS,
@@ -282,6 +282,7 @@ class TaskItem(msgspec.Struct, frozen=True, kw_only=True):
     discovered_by: DiscoveryName
     discovered_at: str
     due_at: str
+    metadata: Mapping[str, Any] | None
 
 
 class TaskList(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,17 +290,6 @@ class TaskList(msgspec.Struct, frozen=True, kw_only=True):
 
     urls: list[TaskItem]
     next_cursor: str | None
-
-
-class RobotsFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the site's robots.txt, as the frontier has it, says of the URL."""
-
-    allowed: bool
-    line: int | None
-    rule: str | None
-    unreachable_because: str | None
-    version: str
-    expires_at: int | None
 
 
 class ArtifactItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,21 +316,6 @@ class ArtifactPage(msgspec.Struct, frozen=True, kw_only=True):
 
     artifacts: list[ArtifactItem]
     next_after: int | None
-
-
-class UrlFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is known of one URL."""
-
-    url: str
-    crawl: Crawl
-    task: TaskItem | None
-    """Null where the crawl has not met it."""
-    holder: Holder | None
-    gate: Gate | None
-    robots: RobotsFacts | None
-    queue: Counts
-    artifacts: list[ArtifactItem]
-    """What was reported of it, the newest first."""
 
 
 class ImportAnswer(msgspec.Struct, frozen=True, kw_only=True):

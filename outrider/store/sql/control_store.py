@@ -1,6 +1,7 @@
 """`ControlStore` on SQL: checks what comes in, and has an engine run the scripts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from outrider.model.api_key import ApiKey, Role
 from outrider.model.domain import (
@@ -37,6 +38,7 @@ from outrider.store.checks import (
     check_moment,
     check_name,
     check_number,
+    check_record,
     check_span,
     check_text,
     check_uuid,
@@ -53,6 +55,13 @@ HOLD_MS = 60_000
 """How long taken messages are kept from other takers."""
 NO_SETTINGS: Mapping[str, object] = {}
 NO_QUOTA = JobQuota()
+
+
+def check_claims(held: object) -> None:
+    """Check a batch of claims."""
+    check_batch(held, "claims")
+    for claim in cast("Sequence[object]", held):
+        check_record(claim, "claim", Claim)
 
 
 class SqlControlStore(SqlJobStore):
@@ -83,6 +92,7 @@ class SqlControlStore(SqlJobStore):
     async def transition_domain(self, domain: str, change: DomainChange, *, now: int | None = None) -> Domain:
         """Make one step of a domain's life, guarded by what the writer believes."""
         canonical = canonical_domain(domain)
+        check_record(change, "change", DomainChange)
         checked = checked_change(change)
         earlier: list[Domain] = []
         return await self._engine.write(lambda: domains.transition(canonical, checked, now, earlier))
@@ -111,14 +121,14 @@ class SqlControlStore(SqlJobStore):
     ) -> list[Claim | None]:
         """Prolong claims that are live."""
         check_name(worker, "worker")
-        check_batch(held, "claims")
+        check_claims(held)
         check_span(claim_ms, "claim_ms", 1)
         return await self._engine.write(lambda: claims.renew(worker, held, claim_ms, now))
 
     async def release_claims(self, worker: str, held: Sequence[Claim], *, now: int | None = None) -> list[bool]:
         """Give claims up; False for one that was lost before."""
         check_name(worker, "worker")
-        check_batch(held, "claims")
+        check_claims(held)
         return await self._engine.write(lambda: claims.release(worker, held, now))
 
     async def release_all_claims(self, worker: str | None = None) -> int:
@@ -187,6 +197,7 @@ class SqlControlStore(SqlJobStore):
 
     async def register_worker(self, identity: WorkerIdentity, *, ttl_ms: int, now: int | None = None) -> Worker:
         """Register a process; raises `MixedModes` where others work in the other mode."""
+        check_record(identity, "identity", WorkerIdentity)
         check_name(identity.worker_id, "worker_id")
         check_choice(identity.kind, "kind", WorkerKind)
         check_choice(identity.mode, "mode", WorkerMode)
@@ -266,6 +277,7 @@ class SqlControlStore(SqlJobStore):
         """Store messages; tell their ids, in the same order."""
         check_batch(messages, "messages")
         for message in messages:
+            check_record(message, "message", OutboxMessage)
             check_name(message.topic, "topic")
             check_name(message.ordering_key, "ordering_key")
         by_id = {new_uuid7(): message for message in messages}

@@ -3,9 +3,14 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from outrider.model.errors import StoreError
 from outrider.store.sql.script import Script
 
 Answer = TypeVar("Answer")
+
+
+class RowTaken(StoreError):
+    """Somebody else was the first to insert a row of the same key; the transaction has changed nothing."""
 
 
 class Engine(Protocol):
@@ -24,6 +29,10 @@ class Engine(Protocol):
 
     async def read(self, script: Callable[[], Script[Answer]]) -> Answer:
         """Run a script that only reads."""
+        ...
+
+    def version(self) -> int | None:
+        """Tell a number that every commit changes, whoever makes it; None where that costs as much as to look."""
         ...
 
     async def hear_of_jobs(self, timeout_s: float) -> bool:

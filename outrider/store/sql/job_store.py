@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from outrider.model.errors import InvalidInput
+from outrider.model.errors import InvalidInput, shown
 from outrider.model.identifiers import new_uuid7
 from outrider.model.job import (
     STALE_AFTER_MS,
@@ -27,7 +27,9 @@ from outrider.store.checks import (
     check_batch,
     check_choice,
     check_name,
+    check_now,
     check_number,
+    check_record,
     check_span,
     check_text,
     readable_uuid,
@@ -70,8 +72,10 @@ class SqlJobStore:
         now: int | None = None,
     ) -> Job:
         """Queue a job, or find the one that was queued under the same idempotency key."""
+        check_record(request, "request", JobRequest)
         check_request(request)
         if quota is not None:
+            check_record(quota, "quota", JobQuota)
             check_quota(quota)
         submission = jobs.Submission(
             job_id=new_uuid7(),
@@ -97,6 +101,7 @@ class SqlJobStore:
         limit: int = PAGE,
     ) -> JobPage:
         """List jobs page by page."""
+        check_record(which, "which", JobFilter)
         check_filter(which)
         order = check_choice(sort, "sort", JobSort)
         check_number(limit, "limit", 1, MAX_BATCH)
@@ -125,6 +130,9 @@ class SqlJobStore:
     async def desired_states(self, jobs: Sequence[tuple[str, int]]) -> dict[str, DesiredState | None]:
         """Hear what the users of many jobs want, each under its epoch."""
         check_batch(jobs, "jobs")
+        for each in jobs:
+            if not isinstance(each, tuple) or len(each) != 2:
+                raise InvalidInput(f"a job is named by its id and epoch, not {shown(each)}")
         readable = [(check_job_id(job_id), check_number(epoch, "epoch", 0, LARGEST)) for job_id, epoch in jobs]
         if not readable:
             return {}
@@ -155,6 +163,7 @@ class SqlJobStore:
         check_number(epoch, "epoch", 0, LARGEST)
         if percentage is not None:
             check_number(percentage, "percentage", 0, 100)
+        check_now(now)
         encoded = None if progress is None else as_json(progress, "progress")
         return await self._engine.write(lambda: jobs.beat(readable, epoch, percentage, encoded, now))
 
@@ -182,6 +191,7 @@ class SqlJobStore:
         """End an epoch of a job; raises `JobConflict` where it is not the live one."""
         readable = check_job_id(job_id)
         check_number(epoch, "epoch", 0, LARGEST)
+        check_record(ending, "ending", JobEnding)
         check_choice(ending.outcome, "outcome", JobStatus)
         check_text(ending.reason, "reason")
         check_text(ending.error_kind, "error_kind")
@@ -232,6 +242,7 @@ class SqlJobStore:
         if priority is not None:
             check_number(priority, "priority", -LARGEST, LARGEST)
         if limits is not None:
+            check_record(limits, "limits", OrderLimits)
             check_limits(limits)
         slot = self._slot()
         return await self._engine.write(lambda: job_changes.amend(readable, priority, limits, now, slot))

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
@@ -36,6 +37,7 @@ from outrider.model.task import (
     Outlook,
     Queue,
     QueueSettings,
+    Restored,
     Task,
     TaskFilter,
     TaskPage,
@@ -43,12 +45,13 @@ from outrider.model.task import (
 )
 from outrider.model.url import canonical_domain
 from outrider.policy.admission import KNOWN, NEW, Admission, Candidate, admit
-from outrider.store.checks import check_batch, check_name, check_number
+from outrider.store.checks import check_batch, check_name, check_number, check_record
 from outrider.store.sql.control.rows import as_json
-from outrider.store.sql.engine import Engine
+from outrider.store.sql.engine import Engine, RowTaken
 from outrider.store.sql.script import Script
 from outrider.store.sql.under_way import UnderWay
 from outrider.store.sql.urls import batch, browse, checks, crawls, gates, listing, overrides, settings, upkeep
+from outrider.store.sql.urls import restore as restoring
 from outrider.store.sql.urls.add import Batch, RulesChanged, add
 from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.known import TaskHeld, put_known, return_expired
@@ -58,6 +61,11 @@ from outrider.store.sql.urls.report import reap, release, renew, report
 Answer = TypeVar("Answer")
 
 ADMITTED_AT_ONCE = 250
+LATELY_S = 2.0
+"""For how long after a lease another one is expected; who waits for work asks more often than that."""
+CONTENDED_BATCHES = 100
+"""For how many batches it is remembered that another process stored the same URL at the same time: the one that finds
+out costs double."""
 REAP_BATCH = 1_000
 PAGE = 100
 ANY_TASK = TaskFilter()
@@ -92,6 +100,10 @@ class SqlUrlStore:
         self._crawls: dict[str, StoredCrawl] = {}
         """Crawls by name, for admission; `add` checks that they are still the same."""
         self._under_way = UnderWay()
+        self._leased_at = -LATELY_S
+        """When somebody asked for work last, by the monotonic clock."""
+        self._contended = 0
+        """How many more batches are expected to meet other processes that store the same URLs."""
 
     async def create_crawl(
         self,
@@ -102,6 +114,9 @@ class SqlUrlStore:
         now: int | None = None,
     ) -> Crawl:
         """Create a crawl, or find it; raises `CrawlConflict` where its rules are others."""
+        check_record(rules, "rules", CrawlRules)
+        if limits is not None:
+            check_record(limits, "limits", CrawlLimits)
         return await self._engine.write(lambda: crawls.create(name, rules, limits, now))
 
     async def get_crawl(self, name: str) -> Crawl:
@@ -118,6 +133,7 @@ class SqlUrlStore:
 
     async def set_crawl_limits(self, name: str, limits: CrawlLimits) -> Crawl:
         """Change a crawl's limits."""
+        check_record(limits, "limits", CrawlLimits)
         return await self._engine.write(lambda: crawls.set_limits(name, limits))
 
     async def set_conduct(self, name: str, conduct: Mapping[str, object] | None) -> Crawl:
@@ -151,14 +167,25 @@ class SqlUrlStore:
         new: list[Candidate] = []
         while True:
             with self._under_way.claim(stored.crawl_id, candidates) as claim:
-                new += await self._counted(partial(add, Batch(stored, claim.mine, size), now))
+                new += await self._add_batch(Batch(stored, claim.mine, size), now)
             candidates = [candidate for candidate, committed in claim.others if not await committed]
             if not candidates:
                 return new
 
+    async def _add_batch(self, batch: Batch, now: int | None) -> list[Candidate]:
+        """Store a batch, in the way that is faster unless other processes store the same URLs at the same time."""
+        if not self._contended:
+            try:
+                return await self._counted(partial(add, batch, now))
+            except RowTaken:
+                self._contended = CONTENDED_BATCHES
+        self._contended = max(0, self._contended - 1)
+        return await self._counted(partial(add, batch, now, contended=True))
+
     async def lease(self, request: LeaseRequest, *, now: int | None = None) -> LeaseGrant:
         """Hand out ready tasks, as far as politeness and limits allow."""
         checked = checks.checked_request(request, self._settings)
+        self._leased_at = time.monotonic()
         return await self._counted(lambda slot: lease(checked, now, self._settings, slot))
 
     async def renew(
@@ -215,7 +242,14 @@ class SqlUrlStore:
     async def retry_failed(self, crawl: str, which: TaskFilter = ANY_TASK, *, now: int | None = None) -> int:
         """Give FAILED tasks a fresh start."""
         checks.check_filter(which)
-        return await self._in_chunks(lambda slot: upkeep.retry_failed(crawl, which, now, slot))
+        done = 0
+        while True:
+            number, robots = await self._counted(lambda slot: upkeep.retry_failed(crawl, which, now, slot))
+            if robots:
+                await self._engine.write(partial(upkeep.try_robots_again, robots, now))
+            done += number
+            if number < upkeep.CHUNK:
+                return done
 
     async def _counted(self, script: Callable[[int], Script[Answer]]) -> Answer:
         """Run a script with a slot for its counts that no other script of this process is using.
@@ -270,6 +304,16 @@ class SqlUrlStore:
             checks.check_key(key)
         return await self._engine.read(lambda: browse.find_holder(crawl, url, key))
 
+    @property
+    def leases_wait(self) -> bool:
+        """Whether somebody leases who would have to wait for a large batch that is added meanwhile."""
+        one_writer = self._engine.slots == 1
+        return one_writer and time.monotonic() - self._leased_at < LATELY_S
+
+    def version(self) -> int | None:
+        """Tell a number that every change of the store changes; None where that costs as much as to look for one."""
+        return self._engine.version()
+
     async def outlook(self, crawl: str) -> Outlook:
         """Tell what a crawl has before it, all of one moment."""
         return await self._engine.read(lambda: browse.outlook(crawl))
@@ -309,10 +353,12 @@ class SqlUrlStore:
 
     async def configure_queue(self, crawl: str, key: str, settings: QueueSettings, *, now: int | None = None) -> None:
         """Set a queue's overrides, also before its first URL."""
+        check_record(settings, "settings", QueueSettings)
         await self._engine.write(lambda: overrides.configure_queue(crawl, key, settings, now))
 
     async def configure_gate(self, domain: str, settings: GateSettings, *, now: int | None = None) -> Gate:
         """Set a domain's politeness for all crawls, also before its first URL."""
+        check_record(settings, "settings", GateSettings)
         canonical = canonical_domain(domain)
         return await self._engine.write(lambda: gates.configure(canonical, settings, now))
 
@@ -357,6 +403,7 @@ class SqlUrlStore:
     async def serve(self, request: ServeRequest, *, now: int | None = None) -> list[Served]:
         """Hand out a batch by URLFrontier's rules."""
         batch.check_request(request)
+        self._leased_at = time.monotonic()
         while True:
             try:
                 return await self._counted(lambda slot: batch.serve(request, now, slot))
@@ -366,9 +413,13 @@ class SqlUrlStore:
     async def put_known(self, crawl: str, items: Sequence[KnownUrl], *, now: int | None = None) -> list[AddResult]:
         """Set tasks to what a client knows of them, or make them; one answer for each item, in order."""
         check_batch(items, "URLs")
-        dates = [item.due_at for item in items]
+        # What is no item at all is refused as such by admission.
+        dates = [item.due_at if isinstance(item, KnownUrl) else None for item in items]
         offered = [
-            Discovered(url=item.url, key=item.key, metadata=item.metadata, due_in_ms=item.due_at or 0) for item in items
+            Discovered(url=item.url, key=item.key, metadata=item.metadata, due_in_ms=item.due_at or 0)
+            if isinstance(item, KnownUrl)
+            else item
+            for item in items
         ]
         while True:
             stored = await self._admitting(crawl)
@@ -380,6 +431,21 @@ class SqlUrlStore:
             except TaskHeld:
                 continue
 
+    async def restore(self, crawl: str, items: Sequence[Restored], *, now: int | None = None) -> list[AddResult]:
+        """Store tasks with their past where they are not there; one answer for each item, in order."""
+        check_batch(items, "URLs")
+        refusals = [restoring.refusal_of(item) for item in items]
+        readable = [item for item, refusal in zip(items, refusals, strict=True) if refusal is None]
+        while True:
+            stored = await self._admitting(crawl)
+            script = partial(restoring.restore, stored, await _admitted(readable, stored.crawl.rules), readable, now)
+            try:
+                given = iter(await self._counted(script))
+            except RulesChanged:
+                self._crawls.pop(crawl, None)
+                continue
+            return [next(given) if refusal is None else refusal for refusal in refusals]
+
     async def _admitting(self, crawl: str) -> StoredCrawl:
         """Find a crawl to admit a batch to, mostly without asking the database."""
         stored = self._crawls.get(crawls.nameable(crawl))
@@ -390,6 +456,7 @@ class SqlUrlStore:
 
     async def change_queue(self, crawl: str, key: str, change: QueueChange, *, now: int | None = None) -> None:
         """Set some of a queue's overrides and leave the others, also before its first URL."""
+        check_record(change, "change", QueueChange)
         await self._engine.write(lambda: settings.change_queue(crawl, key, change, now))
 
     async def set_active(self, active: bool, *, now: int | None = None) -> None:
@@ -412,7 +479,7 @@ class SqlUrlStore:
         """List the keys of queues that have had a URL: those that may give something, or everything."""
         check_number(start, "start", 0, 2**62)
         check_number(size, "size", 0, 2**62)
-        return await self._engine.read(lambda: listing.queue_names(crawl, start, size, everything, now))
+        return await self._engine.read(lambda: listing.queue_names(crawl, start, size, bool(everything), now))
 
     async def find_url(self, crawl: str, url: str, key: str | None = None) -> ListedUrl | None:
         """Find a URL by any spelling, with its metadata."""

@@ -44,6 +44,8 @@ def admit_seeds(seeds: Sequence[DomainSeed]) -> SeedList:
 
 
 def _admitted(seed: DomainSeed) -> str | AddResult:
+    if not isinstance(seed, DomainSeed):
+        return AddResult(Added.REJECTED, Refusal.BAD_TEXT, f"item {shown(seed)} is not allowed")
     source, rank = seed.source, seed.seed_rank
     if source is not None and not (isinstance(source, str) and storable(source)):
         return AddResult(Added.REJECTED, Refusal.BAD_TEXT, f"source {shown(source)} cannot be stored")

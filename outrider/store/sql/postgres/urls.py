@@ -4,9 +4,12 @@ What locks several rows locks them in the order of their keys. `lease` alone use
 
 OFFSET 0 keeps the planner from moving a crawl's number out of a list of rows: it would then, where it has no
 statistics, go through the crawl and look for each task in the list, and not the other way round.
+
+`band >= 0` is true of every queue, and says that the index `queues_ready` may be used.
 """
 
 from outrider.model.batch import BATCH_WORKER
+from outrider.model.gate import UNREACHABLE_ROBOTS
 from outrider.model.task import NEVER
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
@@ -28,6 +31,15 @@ ARTIFACT = """artifact_id, crawl, key, url, token, attempt, domain, domain_id, k
 
 TASK = """t.key, t.hash, t.url, t.kind, t.state, t.priority, t.depth, t.attempt_count, t.failures, t.deferrals,
     t.expiries, t.discovered_at, t.due_at, t.discovery_type, t.http_status, t.reason"""
+
+NEW_TASKS = "$8::int[], $9::text[], $10::bytea[], $11::text[], $12::bigint[], $13::int[]"
+
+INSERT_TASKS = """INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth,
+                               due_at, discovery_type, delayed)
+            SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, $1::bigint, ($2::smallint[])[w.facts + 1],
+                   ($3::smallint[])[w.facts + 1], ($4::int[])[w.facts + 1], ($5::int[])[w.facts + 1],
+                   ($6::bigint[])[w.facts + 1], ($7::smallint[])[w.facts + 1],
+                   ($6::bigint[])[w.facts + 1] > $1::bigint"""
 
 DRAINED_LOOK_MS = 1_000
 """When to look again at a queue that seems to be empty; see `rest_queues`."""
@@ -73,12 +85,16 @@ CATALOGUE: Catalogue = {
         SELECT q.crawl_id, q.key, q.domain
           FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)
           JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
+    # Makes the gates of new domains as well; gives those that it made.
     "insert_domains": Sql("""
-        INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
-        SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
-          FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
-         WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
-         ORDER BY w.place ON CONFLICT (domain) DO NOTHING"""),
+        WITH made AS (
+            INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
+            SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
+              FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
+             WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
+             ORDER BY w.place ON CONFLICT (domain) DO NOTHING RETURNING domain, id)
+        INSERT INTO gates (domain, domain_id) SELECT domain, id FROM made
+            ON CONFLICT (domain) DO NOTHING RETURNING domain"""),
     "insert_gates": Sql("""
         INSERT INTO gates (domain, domain_id)
         SELECT d.domain, d.id FROM unnest($1::text[]) WITH ORDINALITY AS w (domain, place)
@@ -94,17 +110,22 @@ CATALOGUE: Catalogue = {
          ORDER BY w.crawl_id, w.key ON CONFLICT (crawl_id, key) DO NOTHING RETURNING crawl_id, key"""),
     "take_sequence": Sql("SELECT nextval('discovery_sequence') FROM generate_series(1, $1::int)"),
     "known_tasks": Sql(""),
-    # Gives the numbers of the rows that were not there. What many rows have in common stands in arrays beside them.
-    "insert_tasks": Sql("""
+    # Looks, inserts what is not there, and gives the numbers of what is: of the same URL, and of another one with its
+    # hash. What many rows have in common stands in arrays beside them. Without ON CONFLICT a row costs a sixth less,
+    # but one that somebody inserts at the same moment fails the transaction.
+    "insert_new_tasks": Sql(f"""
+        WITH offered AS MATERIALIZED (
+            SELECT w.*, t.url = w.url AS known
+              FROM unnest({NEW_TASKS}) AS w (crawl_id, key, hash, url, sequence, facts)
+              LEFT JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash),
+        inserted AS (
+            {INSERT_TASKS} FROM offered w WHERE w.known IS NULL)
+        SELECT array_agg(sequence) FILTER (WHERE known), array_agg(sequence) FILTER (WHERE NOT known)
+          FROM offered WHERE known IS NOT NULL"""),
+    # Gives the numbers of the rows that were not there; `colliding_tasks` compares the others.
+    "insert_tasks": Sql(f"""
         WITH inserted AS (
-            INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth,
-                               due_at, discovery_type, delayed)
-            SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, $1::bigint, ($2::smallint[])[w.facts + 1],
-                   ($3::smallint[])[w.facts + 1], ($4::int[])[w.facts + 1], ($5::int[])[w.facts + 1],
-                   ($6::bigint[])[w.facts + 1], ($7::smallint[])[w.facts + 1],
-                   ($6::bigint[])[w.facts + 1] > $1::bigint
-              FROM unnest($8::int[], $9::text[], $10::bytea[], $11::text[], $12::bigint[], $13::int[])
-                AS w (crawl_id, key, hash, url, sequence, facts)
+            {INSERT_TASKS} FROM unnest({NEW_TASKS}) AS w (crawl_id, key, hash, url, sequence, facts)
                 ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence)
         SELECT array_agg(sequence) FROM inserted"""),
     "colliding_tasks": Sql("""
@@ -184,7 +205,8 @@ CATALOGUE: Catalogue = {
             OR EXISTS (
                 SELECT FROM generate_series(0, 15) AS b (band)
                  WHERE EXISTS (SELECT FROM queues q
-                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.ready_at <= $1)))
+                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.band >= 0
+                                  AND q.ready_at <= $1)))
          ORDER BY c.turn, c.crawl_id LIMIT 64 FOR KEY SHARE"""),
     "set_limited_run": Sql("UPDATE crawls SET limited_run = $2 WHERE crawl_id = $1"),
     "lock_crawl_limits": Sql("""
@@ -202,7 +224,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT * FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2 AND key <> ALL ($4::text[])
              ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
          LIMIT $3"""),
     "lock_free_gates": Sql(f"""
@@ -320,11 +342,11 @@ CATALOGUE: Catalogue = {
          WHERE q.crawl_id = r.crawl_id AND q.key = r.key"""),
     "next_ready_at": Sql("""
         SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
-         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band AND band >= 0
                               ORDER BY ready_at LIMIT 1) q"""),
     "next_ready_at_any": Sql("""
         SELECT min(q.ready_at) FROM crawls c CROSS JOIN generate_series(0, 15) AS b (band)
-         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band AND band >= 0
                               ORDER BY ready_at LIMIT 1) q
          WHERE c.state = 'running'"""),
     # ---------------------------------------------------------------- report
@@ -391,6 +413,20 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (domain) DO UPDATE
            SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
     "robots_text": Sql("SELECT version, text FROM robots WHERE domain = $1"),
+    "note_robots_trouble": Sql("""
+        WITH locked AS (
+            SELECT w.domain, w.reached FROM unnest($1::text[], $2::boolean[]) AS w (domain, reached)
+              JOIN domains d ON d.domain = w.domain ORDER BY w.domain FOR NO KEY UPDATE OF d)
+        UPDATE domains d
+           SET total_error_count = d.total_error_count + CASE WHEN w.reached THEN 0 ELSE 1 END,
+               consecutive_error_count = CASE WHEN w.reached THEN 0 ELSE d.consecutive_error_count + 1 END
+          FROM locked w
+         WHERE d.domain = w.domain AND (NOT w.reached OR d.consecutive_error_count > 0)"""),
+    "forget_robots_trouble": Sql(f"""
+        WITH locked AS (
+            SELECT domain FROM gates WHERE domain = ANY ($2::text[]) AND robots_version = '{UNREACHABLE_ROBOTS}'
+             ORDER BY domain FOR UPDATE)
+        UPDATE gates g SET robots_expires_at = least(robots_expires_at, $1) FROM locked w WHERE g.domain = w.domain"""),
     # ------------------------------------------------------ overrides, upkeep
     "configure_gate": Sql("""
         UPDATE gates SET delay_ms = $2, concurrency = $3, blocked_until = $4, band = $5 WHERE domain = $1"""),
@@ -458,15 +494,17 @@ CATALOGUE: Catalogue = {
     "delete_crawl_row": Sql("DELETE FROM crawls WHERE crawl_id = $1"),
     # ---------------------------------------------------------------- browse
     "list_tasks": Sql(f"""
-        SELECT {TASK}, l.last_heartbeat FROM tasks t
+        SELECT {TASK}, l.last_heartbeat, m.metadata FROM tasks t
           LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = $1 AND (t.key, t.hash) > ($2, $3) AND ($4::text IS NULL OR t.key = $4)
            AND ($5::int IS NULL OR t.state = $5) AND ($6::int IS NULL OR t.kind = $6)
            AND ($7::text IS NULL OR strpos(t.url, $7) > 0)
          ORDER BY t.key, t.hash LIMIT $8"""),
     "task": Sql(f"""
-        SELECT {TASK}, l.last_heartbeat FROM tasks t
+        SELECT {TASK}, l.last_heartbeat, m.metadata FROM tasks t
           LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = $1 AND t.key = $2 AND t.hash = $3"""),
     "counts": Sql("""
         SELECT coalesce(sum(discovered), 0)::bigint, coalesce(sum(pending), 0)::bigint,
@@ -506,21 +544,22 @@ CATALOGUE: Catalogue = {
                coalesce(sum(assigned), 0)::bigint, coalesce(sum(completed), 0)::bigint,
                coalesce(sum(failed), 0)::bigint,
                (SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
-                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band AND band >= 0
                                       ORDER BY ready_at LIMIT 1) q),
                EXISTS (SELECT FROM generate_series(0, 15) AS b (band)
                         WHERE EXISTS (SELECT FROM queues
-                                       WHERE crawl_id = $1 AND band = b.band AND ready_at = {LIMITED}))
+                                       WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at = {LIMITED}))
           FROM counts WHERE crawl_id = $1 AND key = ''"""),
     # A drained queue is not among them: nothing of it waits.
     "waiting_queues": Sql(f"""
         SELECT q.key, q.domain, q.ready_at,
                (SELECT coalesce(sum(n.pending), 0)::bigint FROM counts n WHERE n.crawl_id = $1 AND n.key = q.key),
-               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0)
+               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0),
+               CASE WHEN g.robots_version = '{UNREACHABLE_ROBOTS}' THEN g.robots_expires_at ELSE 0 END
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT key, domain, ready_at FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at > $2 AND ready_at < {LIMITED}
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at > $2 AND ready_at < {LIMITED}
              ORDER BY ready_at DESC LIMIT $3) q
           LEFT JOIN gates g ON g.domain = q.domain
          ORDER BY q.ready_at DESC LIMIT $3"""),
@@ -546,7 +585,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT * FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2 AND key <> ALL ($4::text[])
              ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
          LIMIT $3"""),
     "serveable_queue": Sql("""
@@ -596,6 +635,17 @@ CATALOGUE: Catalogue = {
           FROM (SELECT $1::int AS crawl_id, *
                   FROM unnest($2::text[], $3::bytea[], $4::smallint[], $5::boolean[], $6::bigint[], $7::int[])
                     AS w (key, hash, state, delayed, due_at, priority) OFFSET 0) w
+         WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
+    "restore_tasks": Sql("""
+        UPDATE tasks t
+           SET state = w.state, delayed = w.delayed, due_at = w.due_at, discovered_at = w.discovered_at,
+               attempt_count = w.attempt_count, failures = w.failures, deferrals = w.deferrals,
+               http_status = w.http_status, reason = w.reason
+          FROM (SELECT $1::int AS crawl_id, *
+                  FROM unnest($2::text[], $3::bytea[], $4::smallint[], $5::boolean[], $6::bigint[], $7::bigint[],
+                              $8::int[], $9::int[], $10::int[], $11::int[], $12::text[])
+                    AS w (key, hash, state, delayed, due_at, discovered_at, attempt_count, failures, deferrals,
+                          http_status, reason) OFFSET 0) w
          WHERE t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
     "put_metadata": Sql("""
         INSERT INTO task_metadata (crawl_id, key, hash, metadata)

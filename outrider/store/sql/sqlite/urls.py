@@ -5,6 +5,7 @@ JOIN keeps SQLite to looking up each of its rows in turn.
 """
 
 from outrider.model.batch import BATCH_WORKER
+from outrider.model.gate import UNREACHABLE_ROBOTS
 from outrider.model.task import NEVER
 from outrider.store.sql.postgres.urls import ARTIFACT, CRAWL, GATE, HELD_LEASE, TASK
 from outrider.store.sql.script import Catalogue, Sql
@@ -23,6 +24,19 @@ MOMENT = "strftime('%Y-%m-%dT%H:%M:%fZ', ?1 / 1000.0, 'unixepoch')"
 
 NOTHING = Sql("")
 """A transaction has the file to itself."""
+
+INSERT_TASKS = Sql("""
+    WITH w (crawl_id, key, hash, url, sequence, facts) AS (VALUES {rows}),
+    f (place, kind, state, priority, depth, due_at, discovery_type) AS MATERIALIZED (
+        SELECT key, value, json_extract(?3, fullkey), json_extract(?4, fullkey),
+               json_extract(?5, fullkey), json_extract(?6, fullkey), json_extract(?7, fullkey)
+          FROM json_each(?2))
+    INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth, due_at,
+                       discovery_type, delayed)
+    SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, ?1, f.kind, f.state, f.priority, f.depth, f.due_at,
+           f.discovery_type, f.due_at > ?1
+      FROM w CROSS JOIN f ON f.place = w.facts""")
+"""SQLite has one writer: what was not there when it looked is not there."""
 
 CATALOGUE: Catalogue = {
     # unixepoch('subsec') is NULL before SQLite 3.42.
@@ -76,17 +90,8 @@ CATALOGUE: Catalogue = {
                json_group_array(w.sequence) FILTER (WHERE t.url <> w.url)
           FROM w CROSS JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
     "colliding_tasks": NOTHING,
-    "insert_tasks": Sql("""
-        WITH w (crawl_id, key, hash, url, sequence, facts) AS (VALUES {rows}),
-        f (place, kind, state, priority, depth, due_at, discovery_type) AS MATERIALIZED (
-            SELECT key, value, json_extract(?3, fullkey), json_extract(?4, fullkey),
-                   json_extract(?5, fullkey), json_extract(?6, fullkey), json_extract(?7, fullkey)
-              FROM json_each(?2))
-        INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth, due_at,
-                           discovery_type, delayed)
-        SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, ?1, f.kind, f.state, f.priority, f.depth, f.due_at,
-               f.discovery_type, f.due_at > ?1
-          FROM w CROSS JOIN f ON f.place = w.facts"""),
+    "insert_new_tasks": INSERT_TASKS,
+    "insert_tasks": INSERT_TASKS,
     "queues_to_tend": Sql("""
         WITH w (crawl_id, key, domain, due_at) AS (VALUES {rows})
         SELECT w.crawl_id, w.key, q.key IS NOT NULL, q.domain
@@ -290,6 +295,15 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (domain) DO UPDATE
            SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
     "robots_text": Sql("SELECT version, text FROM robots WHERE domain = ?1"),
+    "note_robots_trouble": Sql("""
+        WITH w (domain, reached) AS (VALUES {rows})
+        UPDATE domains AS d
+           SET total_error_count = d.total_error_count + NOT w.reached,
+               consecutive_error_count = iif(w.reached, 0, d.consecutive_error_count + 1)
+          FROM w WHERE d.domain = w.domain AND (NOT w.reached OR d.consecutive_error_count > 0)"""),
+    "forget_robots_trouble": Sql(f"""
+        UPDATE gates SET robots_expires_at = min(robots_expires_at, ?1)
+         WHERE domain IN (VALUES {{rows}}) AND robots_version = '{UNREACHABLE_ROBOTS}'"""),
     # ------------------------------------------------------ overrides, upkeep
     "configure_gate": Sql("""
         UPDATE gates SET delay_ms = ?2, concurrency = ?3, blocked_until = ?4, band = ?5 WHERE domain = ?1"""),
@@ -342,15 +356,17 @@ CATALOGUE: Catalogue = {
     "delete_crawl_row": Sql("DELETE FROM crawls WHERE crawl_id = ?1"),
     # ---------------------------------------------------------------- browse
     "list_tasks": Sql(f"""
-        SELECT {TASK}, l.last_heartbeat FROM tasks t
+        SELECT {TASK}, l.last_heartbeat, m.metadata FROM tasks t
           LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = ?1 AND (t.key, t.hash) > (?2, ?3) AND (?4 IS NULL OR t.key = ?4)
            AND (?5 IS NULL OR t.state = ?5) AND (?6 IS NULL OR t.kind = ?6)
            AND (?7 IS NULL OR instr(t.url, ?7) > 0)
          ORDER BY t.key, t.hash LIMIT ?8"""),
     "task": Sql(f"""
-        SELECT {TASK}, l.last_heartbeat FROM tasks t
+        SELECT {TASK}, l.last_heartbeat, m.metadata FROM tasks t
           LEFT JOIN leases l ON l.crawl_id = t.crawl_id AND l.key = t.key AND l.hash = t.hash
+          LEFT JOIN task_metadata m ON m.crawl_id = t.crawl_id AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = ?1 AND t.key = ?2 AND t.hash = ?3"""),
     "counts": Sql(f"SELECT {SUMS} FROM counts WHERE crawl_id = ?1 AND key = ?2"),
     "counts_by_kind": Sql(f"""
@@ -383,7 +399,8 @@ CATALOGUE: Catalogue = {
     "waiting_queues": Sql(f"""
         SELECT q.key, q.domain, q.ready_at,
                (SELECT coalesce(sum(n.pending), 0) FROM counts n WHERE n.crawl_id = ?1 AND n.key = q.key),
-               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0)
+               coalesce(g.backoff_until, 0), coalesce(g.blocked_until, 0),
+               iif(g.robots_version = '{UNREACHABLE_ROBOTS}', g.robots_expires_at, 0)
           FROM {BANDS} b CROSS JOIN queues q LEFT JOIN gates g ON g.domain = q.domain
          WHERE q.crawl_id = ?1 AND q.band = b.column1 AND q.ready_at > ?2 AND q.ready_at < {LIMITED}
          ORDER BY q.ready_at DESC LIMIT ?3"""),
@@ -451,6 +468,14 @@ CATALOGUE: Catalogue = {
         UPDATE tasks AS t
            SET state = w.state, delayed = w.delayed, due_at = w.due_at, priority = w.priority, failures = 0,
                deferrals = 0, expiries = 0, http_status = NULL, reason = NULL
+          FROM w WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash = w.hash"""),
+    "restore_tasks": Sql("""
+        WITH w (key, hash, state, delayed, due_at, discovered_at, attempt_count, failures, deferrals, http_status,
+                reason) AS (VALUES {rows})
+        UPDATE tasks AS t
+           SET state = w.state, delayed = w.delayed, due_at = w.due_at, discovered_at = w.discovered_at,
+               attempt_count = w.attempt_count, failures = w.failures, deferrals = w.deferrals,
+               http_status = w.http_status, reason = w.reason
           FROM w WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash = w.hash"""),
     "put_metadata": Sql("""
         WITH w (crawl_id, key, hash, metadata) AS (VALUES {rows})

@@ -18,7 +18,7 @@ from outrider.model.gate import Gate
 from outrider.model.identifiers import new_uuid7_bytes
 from outrider.model.task import MAX_BATCH, NEVER, CrawlState
 from outrider.model.url import locate, url_hash
-from outrider.store.checks import YEAR_MS, check_number
+from outrider.store.checks import YEAR_MS, check_number, check_record
 from outrider.store.sql.script import Call, Script, Value
 from outrider.store.sql.urls import crawls, gates, settings
 from outrider.store.sql.urls.checks import check_key
@@ -124,6 +124,7 @@ class Choice:
 
 def check_request(request: ServeRequest) -> None:
     """Refuse a wish that cannot be granted; 0 is no number of URLs or queues, None is for no limit."""
+    check_record(request, "request", ServeRequest)
     if request.key is not None:
         check_key(request.key)
     for field, most in (("max_urls_per_queue", NEVER), ("max_queues", NEVER), ("max_urls", MAX_BATCH)):

@@ -60,7 +60,7 @@ def decoded_cursor(cursor: str | None) -> tuple[str, bytes]:
 
 
 def decoded_task(crawl: str, row: Row) -> Task:
-    """Read a task joined with its lease."""
+    """Read a task joined with its lease and its metadata."""
     return Task(
         crawl=crawl,
         key=row[0],
@@ -79,6 +79,7 @@ def decoded_task(crawl: str, row: Row) -> Task:
         http_status=row[14],
         reason=row[15],
         last_heartbeat=row[16],
+        metadata=None if row[17] is None else msgspec.json.decode(row[17]),
     )
 
 

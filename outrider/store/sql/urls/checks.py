@@ -12,7 +12,7 @@ from outrider.model.machines import TaskState
 from outrider.model.settings import Settings
 from outrider.model.task import MAX_BATCH, Kind, Refusal, TaskFilter
 from outrider.policy.admission import key_problem, storable
-from outrider.store.checks import check_choice, check_name, check_number, check_uuid
+from outrider.store.checks import check_choice, check_name, check_number, check_record, check_uuid
 
 DAY_MS = 86_400_000
 
@@ -33,6 +33,7 @@ def check_lease_ms(lease_ms: int | None, settings: Settings) -> int:
 
 def checked_request(request: LeaseRequest, settings: Settings) -> LeaseRequest:
     """Check a worker's wish; its run is named as runs are kept."""
+    check_record(request, "request", LeaseRequest)
     check_name(request.worker, "worker")
     check_name(request.request_id, "request_id")
     check_number(request.slots, "slots", 1, MAX_BATCH)
@@ -60,6 +61,7 @@ def check_readable(text: object, what: str) -> None:
 
 def check_filter(which: TaskFilter) -> None:
     """Check what a listing or a retry is about."""
+    check_record(which, "which", TaskFilter)
     for field in ("key", "url_contains"):
         if getattr(which, field) is not None:
             check_readable(getattr(which, field), field)

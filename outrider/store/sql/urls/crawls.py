@@ -9,7 +9,7 @@ from outrider.model.errors import CrawlConflict, InvalidInput, UnknownCrawl, sho
 from outrider.model.task import MAX_KEY_CHARACTERS, Crawl, CrawlLimits, CrawlRules, CrawlState, KeyRule
 from outrider.model.url import locate
 from outrider.policy.admission import storable
-from outrider.store.checks import check_choice
+from outrider.store.checks import check_choice, check_now
 from outrider.store.sql.script import Call, Row, Script
 
 
@@ -48,6 +48,7 @@ def decoded(row: Row) -> StoredCrawl:
 def clock(now: int | None) -> Script[int]:
     """Tell the time: the caller's where one is given, else the store's own."""
     if now is not None:
+        check_now(now)
         return now
     rows = yield Call("clock")
     return int(rows[0][0])

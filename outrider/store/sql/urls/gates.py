@@ -7,7 +7,7 @@ import msgspec
 import xxhash
 
 from outrider.model.errors import InvalidInput, shown
-from outrider.model.gate import BANDS, Gate, GateSettings, Robots
+from outrider.model.gate import BANDS, UNREACHABLE_ROBOTS, Gate, GateSettings, Robots
 from outrider.model.task import NEVER
 from outrider.policy import politeness
 from outrider.policy.politeness import Traffic
@@ -81,8 +81,8 @@ def write(before: dict[str, StoredGate], after: dict[str, Gate]) -> Script[None]
 
 def with_robots(gate: Gate, robots: Robots, now: int) -> Script[Gate]:
     """Keep a robots.txt that a worker has fetched."""
-    version = xxhash.xxh3_64_hexdigest(robots.text.encode())
-    if version != gate.robots_version:
+    version = UNREACHABLE_ROBOTS if robots.unreachable else xxhash.xxh3_64_hexdigest(robots.text.encode())
+    if version != gate.robots_version or robots.unreachable:
         yield Call("put_robots", (gate.domain, version, robots.text, now))
     return msgspec.structs.replace(
         gate,

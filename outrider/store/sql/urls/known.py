@@ -50,7 +50,7 @@ def put_known(
     new = yield from add.insert([add.Batch(stored, offered, len(dates))], moment, changes, wakes)
     made = {candidate[2] for candidate in new}
     before = yield from gates.lock({item.domain for item in items})
-    found = yield from _find(stored.crawl_id, items)
+    found = yield from find(stored.crawl_id, items)
     yield from _end_leases(stored.crawl_id, items, found, before, wakes)
     yield from _wait_for_mixed(stored.crawl_id, items, wakes)
     rows: list[tuple[Value, ...]] = []
@@ -82,7 +82,7 @@ def _offered(item: Candidate, due_at: int | None, now: int) -> Candidate:
     return item._replace(due_in_ms=max(0, due - now), priority=priority_of(due), metadata=None)
 
 
-def _find(crawl_id: int, items: Sequence[Candidate]) -> Script[dict[int, Found]]:
+def find(crawl_id: int, items: Sequence[Candidate]) -> Script[dict[int, Found]]:
     """Find and lock the tasks, each by its URL; where hashes collide they are a few hashes on."""
     found: dict[int, Found] = {}
     wanted = [(item.position, item.key, item.hash, item.url) for item in items]

@@ -12,6 +12,7 @@ from itertools import count
 import msgspec
 
 from outrider.model.gate import Gate
+from outrider.model.job import epoch_of_runner
 from outrider.model.lease import Lease, LeaseGrant, LeaseRequest, NoWork, Token
 from outrider.model.settings import Settings
 from outrider.model.task import NEVER, CrawlState, DiscoveryType, Kind
@@ -42,6 +43,10 @@ def lease(request: LeaseRequest, now: int | None, settings: Settings, slot: int)
         chosen = [crawls.decoded(row) for row in (yield Call("ready_crawls", (moment, request.run_id)))]
     else:
         chosen = [(yield from crawls.for_write(request.crawl))]
+    # Whoever ends an epoch has the crawl alone: from then on its runner, should it wake up, is refused here.
+    epoch = epoch_of_runner(request.worker)
+    if epoch is not None and not (yield Call("job_is_run", epoch)):
+        return LeaseGrant(leases=[], next_ready_at=None, no_work=NoWork.CANCELLED)
     lease_ms = request.lease_ms or settings.crash_threshold_ms
     changes = CountChanges()
     leases: list[Lease] = []
@@ -155,14 +160,25 @@ def _grant(round_: Round, changes: CountChanges) -> Script[None]:
         (round_.crawl_id, now + EXCLUDED_AGAIN_MS),
         sorted((granted.task.key, granted.task.hash) for granted in excluded),
     )
-    yield Call(
-        "assign_tasks",
-        (round_.crawl_id,),
-        sorted((granted.task.key, granted.task.hash) for granted in round_.granted),
-    )
+    yield from _assign(round_)
     for granted in round_.granted:
         changes.move((round_.crawl_id, granted.task.key, granted.domain, granted.task.kind), PENDING, ASSIGNED)
     yield from gates.write(round_.locked, round_.gates)
+
+
+def _assign(round_: Round) -> Script[None]:
+    """Assign the tasks that are still PENDING; those that somebody has taken or ended since lose their lease."""
+    places = sorted((granted.task.key, granted.task.hash) for granted in round_.granted)
+    rows = yield Call("assign_tasks", (round_.crawl_id,), places)
+    if len(rows) == len(places):
+        return
+    # A hash is enough: a URL has one lease, however many queues it is in.
+    hashes = {bytes(row[0]) for row in rows}
+    gone = [granted for granted in round_.granted if granted.task.hash not in hashes]
+    yield Call("delete_leases", (), sorted((granted.token,) for granted in gone))
+    for granted in gone:
+        round_.take_back(granted)
+    round_.granted = [granted for granted in round_.granted if granted.task.hash in hashes]
 
 
 def _move_queues(round_: Round, queues: list[ReadyQueue]) -> Script[None]:

@@ -6,6 +6,7 @@ from outrider.model.batch import ListedUrl, QueueNames, Statistics, UrlFilter, U
 from outrider.model.task import Counts
 from outrider.model.url import locate, url_hash
 from outrider.policy.admission import key_for
+from outrider.store.checks import check_record
 from outrider.store.sql.script import Call, Row, Script
 from outrider.store.sql.urls import browse, crawls
 from outrider.store.sql.urls.add import MAX_PROBES
@@ -20,6 +21,7 @@ LAST_KEY = chr(0x10FFFF) * 256
 
 def check_filter(which: UrlFilter) -> None:
     """Check what a listing is about."""
+    check_record(which, "which", UrlFilter)
     if which.key is not None:
         check_key(which.key)
     if which.contains is not None:

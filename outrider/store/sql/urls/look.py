@@ -114,6 +114,10 @@ class Round:
         if pages <= 0:
             self.opens[queue.key] = LIMITED
             return 0
+        robots_at = politeness.waits_for_robots_until(gate, self.limits)
+        if robots_at > self.now:
+            self.opens[queue.key] = max(robots_at, politeness.opens_at(gate))
+            return 0
         traffic = self.traffic[domain]
         if traffic.robots and politeness.needs_robots(gate, self.limits, self.now):
             self.opens[queue.key] = max(traffic.first_expiry, self.now + 1)

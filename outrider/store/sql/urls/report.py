@@ -26,6 +26,7 @@ from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.waking import Wakes
 
 LOST = ReportAnswer(verdict=Verdict.LEASE_LOST)
+TOO_MANY_REQUESTS = 429
 ROBOTS_DAY_MS = 24 * 3_600_000
 """How long a robots.txt holds where the worker did not say."""
 
@@ -142,6 +143,7 @@ def _accept(
             changes.page_done(ending.held.run_id, ending.held.domain)
     yield from end(endings, changes, wakes)
     yield from close(before, after, wakes, changes, slot)
+    yield from _note_robots_trouble(accepted)
     return {
         ending.held.token: ReportAnswer(
             verdict=ending.decision.verdict,
@@ -163,11 +165,24 @@ def _unsaid_robots(outcome: Outcome | None, settings: Settings) -> Robots:
 
     Done means that there is none: everything is allowed. Refused means that nothing can be fetched
     from this address: the workers will refuse each page as well. Failed, or ended without a report, means
-    that it could not be read, which forbids everything until it can be.
+    that it could not be read, and everything waits until it can be.
     """
     if outcome not in (Outcome.DONE, Outcome.REFUSED):
-        return Robots(text="User-agent: *\nDisallow: /\n", expires_in_ms=settings.retry_cap_ms)
+        return Robots(text="User-agent: *\nDisallow: /\n", expires_in_ms=settings.retry_cap_ms, unreachable=True)
     return Robots(text="", expires_in_ms=ROBOTS_DAY_MS)
+
+
+def _note_robots_trouble(accepted: list[tuple[HeldLease, Report, float]]) -> Script[None]:
+    """Count towards a domain's being unreachable each try at a robots.txt that did not get at one."""
+    tries: dict[str, bool] = {}
+    for held, each, _ in accepted:
+        if held.kind != Kind.ROBOTS:
+            continue
+        if each.outcome is Outcome.DONE:
+            tries[held.domain] = True
+        elif each.robots is not None and each.robots.unreachable and each.fetch.http_status != TOO_MANY_REQUESTS:
+            tries[held.domain] = False
+    yield Call("note_robots_trouble", (), sorted(tries.items()))
 
 
 def _add_links(

@@ -1,7 +1,7 @@
 """Upkeep: promoting, retrying, purging and deleting, in chunks where there may be much to do."""
 
 from outrider.model.machines import TASK, TaskState
-from outrider.model.task import MAX_DEPTH, TaskFilter
+from outrider.model.task import MAX_DEPTH, Kind, TaskFilter
 from outrider.model.url import locate
 from outrider.store.sql.script import Call, Script
 from outrider.store.sql.urls import crawls
@@ -44,22 +44,40 @@ def _promote_chunk(crawl_id: int, max_depth: int | None, now: int, changes: Coun
     return len(moved)
 
 
-def retry_failed(name: str, which: TaskFilter, now: int | None, slot: int) -> Script[int]:
-    """Give one chunk of FAILED tasks a fresh start; their attempts stay counted. Tell how many."""
+def retry_failed(name: str, which: TaskFilter, now: int | None, slot: int) -> Script[tuple[int, list[str]]]:
+    """Give one chunk of FAILED tasks a fresh start; their attempts stay counted.
+
+    Tell how many, and the domains whose robots.txt is among them: call `try_robots_again` for these.
+    """
     stored = yield from crawls.for_write(name)
     moment = yield from crawls.clock(now)
     TASK.check(TaskState.FAILED, TaskState.PENDING)
     if which.state not in (None, TaskState.FAILED):
-        return 0
+        return 0, []
     kind = None if which.kind is None else int(which.kind)
     moved = yield Call("retry_tasks", (stored.crawl_id, which.key, kind, which.url_contains, moment, CHUNK))
     changes, wakes = CountChanges(), Wakes()
+    robots: set[str] = set()
     for key, task_kind, url in moved:
-        changes.move((stored.crawl_id, key, locate(url).domain, task_kind), FAILED, PENDING)
+        domain = locate(url).domain
+        changes.move((stored.crawl_id, key, domain, task_kind), FAILED, PENDING)
         wakes.task_due((stored.crawl_id, key), moment)
+        if task_kind == Kind.ROBOTS:
+            robots.add(domain)
     yield from wakes.write()
     yield from changes.write(slot)
-    return len(moved)
+    return len(moved), sorted(robots)
+
+
+def try_robots_again(domains: list[str], now: int | None) -> Script[None]:
+    """Have the pages of these domains wait no longer for a robots.txt that could not be fetched.
+
+    A transaction of its own, since gates are locked before tasks. Where it does not come about, the pages wait for as
+    long as they would have without it.
+    """
+    moment = yield from crawls.clock(now)
+    yield Call("forget_robots_trouble", (moment,), [(domain,) for domain in domains])
+    yield from open_gates(domains)
 
 
 def purge(

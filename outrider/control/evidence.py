@@ -1,13 +1,12 @@
 """Evidence: everything that a store knows of one URL, read at one moment."""
 
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
 
-from outrider.cli.opened import KEPT_SEEDS, Opened, workers_of
-from outrider.cli.seeds import Seeds
 from outrider.crawler.plan import USER_AGENT
 from outrider.crawler.robots import RobotsRules, product_token
 from outrider.model.artifact import Artifact
@@ -15,13 +14,18 @@ from outrider.model.gate import Gate
 from outrider.model.job import Run
 from outrider.model.lease import Holder
 from outrider.model.task import Counts, Crawl, Kind, Task
+from outrider.model.typed_url import with_scheme
 from outrider.model.url import Location, UrlRefused, locate
 from outrider.policy.admission import key_for
 from outrider.policy.explaining import Explanation, explain_task, explain_unknown
 from outrider.policy.scope import Scope, ScopeRule, scope_of
 from outrider.policy.traps import trap_in
+from outrider.store.opening import Stores
+from outrider.store.protocols import UrlStore
 
 MOST_ATTEMPTS = 20
+KEPT_SEEDS = 100
+"""How many seeds a run remembers; with so many, there may have been more."""
 
 
 class RobotsSaid(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +47,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     now: int
     explanation: Explanation
     task: Task | None
-    attempts: list[Artifact]
-    """What was reported of it since the crawl began, the newest first."""
+    artifacts: list[Artifact]
+    """What was reported of it, the newest first."""
     holder: Holder | None
     holder_was_killed: bool
     gate: Gate | None
@@ -60,66 +64,76 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole crawl."""
     queue: Counts
     """Of the URL's own queue, whatever the kind."""
-    processes: int
-    """Crawl processes at work in the data folder."""
+    processes: int | None
+    """Crawl processes at work in the data folder; None where nobody can know."""
+
+    @property
+    def attempts(self) -> list[Artifact]:
+        """The artifacts of this life of the URL: they outlive a crawl that is begun anew."""
+        return [each for each in self.artifacts if self.task is not None and each.leased_at >= self.task.discovered_at]
 
 
 def read_url(text: str) -> str:
     """Read a URL as it is typed, also without its scheme, or raise `UrlRefused`."""
-    seeds = Seeds((text,), None)
-    for seed in seeds:
-        return seed.url
-    refusal = seeds.refusals[0]
-    error = UrlRefused(refusal.reason, "", None)
-    error.args = (refusal.detail,)
-    raise error
+    return locate(with_scheme(text)).url
 
 
-async def gather(opened: Opened, text: str) -> Evidence:
-    """Find out about a URL, or raise `UrlRefused`."""
-    rules = opened.crawl.rules
+async def gather(
+    stores: Stores,
+    crawl: Crawl,
+    text: str,
+    *,
+    key: str | None = None,
+    agent: str | None = None,
+    killed: Collection[str] = (),
+    processes: int | None = None,
+) -> Evidence:
+    """Find out about a URL, or raise `UrlRefused`.
+
+    `key` names its queue where a client did; `agent` says as whom to ask robots.txt, by default as the last run did.
+    `killed` are workers whose processes are known to be gone.
+    """
+    rules, urls, name = crawl.rules, stores.urls, crawl.name
     place = locate(read_url(text), strip_tracking=rules.strip_tracking, sort_query=rules.sort_query)
-    urls, name = opened.urls, opened.name
     now = int(time.time() * 1000)
-    task = await urls.find_task(name, place.url)
+    task = await urls.find_task(name, place.url, key)
     gate = await urls.get_gate(place.domain)
-    runs = await opened.stores.control.list_runs(name, limit=1)
+    runs = await stores.control.list_runs(name, limit=1)
     last_run = runs[0] if runs else None
     pages = (await urls.counts_by_kind(name)).get(Kind.PAGE, Counts())
-    queue = await urls.counts(name, key_for(place, rules))
-    scope, is_certain = await _scope(opened, last_run)
-    holder, workers = await urls.find_holder(name, place.url), workers_of(opened.plan)
+    queue = await urls.counts(name, key_for(place, rules) if key is None else key)
+    scope, is_certain = await _scope(urls, name, last_run)
+    holder = await urls.find_holder(name, place.url, key)
     if task is None:
         outside = None if scope is None else scope.judge(place)
         if outside is not None and not is_certain and queue.total:
             outside = None  # the crawl has other pages of this site, so that a seed must have let it in
         explanation = explain_unknown(outside=outside, trap=trap_in(place.url, year=datetime.now(UTC).year))
     else:
-        explanation = explain_task(
-            task, opened.crawl, gate=gate, pages=pages, now=now, domain_is_full=await _is_full(opened, queue)
-        )
+        is_full = await _is_full(urls, crawl, queue)
+        explanation = explain_task(task, crawl, gate=gate, pages=pages, now=now, domain_is_full=is_full)
     return Evidence(
         url=place.url,
-        crawl=opened.crawl,
+        crawl=crawl,
         now=now,
         explanation=explanation,
         task=task,
-        attempts=[] if task is None else await _attempts(opened, task),
+        artifacts=await urls.artifacts_of(name, place.url, limit=MOST_ATTEMPTS),
         holder=holder,
-        holder_was_killed=holder is not None and holder.worker in workers.killed,
+        holder_was_killed=holder is not None and holder.worker in killed,
         gate=gate,
-        robots=await _robots(opened, place, gate, last_run),
+        robots=await _robots(urls, place, gate, agent or _agent(last_run)) if crawl.limits.robots else None,
         last_run=last_run,
         scope=scope,
         scope_is_certain=is_certain,
-        similar=[] if task is not None else await _similar(opened, place),
+        similar=[] if task is not None else await _similar(urls, name, place),
         pages=pages,
         queue=queue,
-        processes=len(workers.living),
+        processes=processes,
     )
 
 
-async def _scope(opened: Opened, last_run: Run | None) -> tuple[Scope | None, bool]:
+async def _scope(urls: UrlStore, crawl: str, last_run: Run | None) -> tuple[Scope | None, bool]:
     """Build the scope of the last run again, as far as its seeds were kept."""
     if last_run is None:
         return None, False
@@ -127,12 +141,12 @@ async def _scope(opened: Opened, last_run: Run | None) -> tuple[Scope | None, bo
     seeds = _texts(kept.get("seeds"))
     rule = ScopeRule(str(kept.get("scope", ScopeRule.HOST)))
     scope = scope_of(
-        [seed.url for seed in Seeds(tuple(seeds), None)],
+        _readable(seeds),
         rule,
         include=_texts(kept.get("include")),
         exclude=_texts(kept.get("exclude")),
     )
-    for root in await opened.urls.scope_roots(opened.name):
+    for root in await urls.scope_roots(crawl):
         scope = scope.extended(root)
     is_certain = len(seeds) < KEPT_SEEDS and kept.get("seeds_file") is None
     return scope, is_certain or rule is ScopeRule.ANY
@@ -142,25 +156,30 @@ def _texts(kept: object) -> list[str]:
     return [str(each) for each in kept] if isinstance(kept, list | tuple) else []
 
 
-async def _is_full(opened: Opened, queue: Counts) -> bool:
-    most = opened.crawl.limits.max_pages_per_domain
+def _readable(seeds: list[str]) -> list[str]:
+    found = []
+    for seed in seeds:
+        with suppress(UrlRefused):
+            found.append(read_url(seed))
+    return found
+
+
+async def _is_full(urls: UrlStore, crawl: Crawl, queue: Counts) -> bool:
+    most = crawl.limits.max_pages_per_domain
     if most is None or queue.completed + queue.assigned < most:
         return False
-    return (await opened.urls.outlook(opened.name)).limited
+    return (await urls.outlook(crawl.name)).limited
 
 
-async def _attempts(opened: Opened, task: Task) -> list[Artifact]:
-    found = await opened.urls.artifacts_of(opened.name, task.url, limit=MOST_ATTEMPTS)
-    # Artifacts outlive a crawl that was begun anew; those are of another life of this URL.
-    return [artifact for artifact in found if artifact.leased_at >= task.discovered_at]
+def _agent(last_run: Run | None) -> str:
+    return USER_AGENT if last_run is None else str(last_run.settings.get("user_agent", USER_AGENT))
 
 
-async def _robots(opened: Opened, place: Location, gate: Gate | None, last_run: Run | None) -> RobotsSaid | None:
-    found = await opened.urls.robots_text(place.domain) if opened.crawl.limits.robots else None
+async def _robots(urls: UrlStore, place: Location, gate: Gate | None, agent: str) -> RobotsSaid | None:
+    found = await urls.robots_text(place.domain)
     if found is None:
         return None
     version, text = found
-    agent = USER_AGENT if last_run is None else str(last_run.settings.get("user_agent", USER_AGENT))
     rules = RobotsRules(text, product_token(agent))
     judgement = rules.judge(place.url)
     return RobotsSaid(
@@ -173,7 +192,7 @@ async def _robots(opened: Opened, place: Location, gate: Gate | None, last_run: 
     )
 
 
-async def _similar(opened: Opened, place: Location) -> list[str]:
+async def _similar(urls: UrlStore, crawl: str, place: Location) -> list[str]:
     """Look for the spellings that people mix up."""
     url = place.url
     scheme, _, rest = url.partition("://")
@@ -188,6 +207,6 @@ async def _similar(opened: Opened, place: Location) -> list[str]:
     found = []
     for candidate in dict.fromkeys(candidates):
         with suppress(UrlRefused):
-            if candidate != url and await opened.urls.find_task(opened.name, candidate) is not None:
+            if candidate != url and await urls.find_task(crawl, candidate) is not None:
                 found.append(candidate)
     return found
