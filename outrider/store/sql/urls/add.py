@@ -69,7 +69,7 @@ def add(batch: Batch, now: int | None, slot: int) -> Script[list[Candidate]]:
     changes, wakes = CountChanges(), Wakes()
     new = yield from insert([batch._replace(stored=stored)], moment, changes, wakes)
     yield from wakes.write()
-    yield from changes.write(slot)
+    yield from changes.write(slot, moment)
     return new
 
 
