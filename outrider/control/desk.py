@@ -179,7 +179,8 @@ class LocalDesk:
             webhook_secret=webhook_secret,
             idempotency_key=idempotency_key,
         )
-        fingerprint = orders.fingerprint_of(request)
+        # Whoever changes to another key of the same owner still asks for the same.
+        fingerprint = orders.fingerprint_of(msgspec.structs.replace(request, key_id=None))
         request = msgspec.structs.replace(request, payload={**request.payload, FINGERPRINT: fingerprint})
         job = await self._control.submit_job(request, quota=customer.quota, actor=customer.actor)
         if idempotency_key is not None and job.payload.get(FINGERPRINT, fingerprint) != fingerprint:

@@ -31,6 +31,7 @@ from outrider.control.messages import (
 from outrider.crawler.crew import Crew
 from outrider.crawler.progress import CrawlEnding
 from outrider.frontier.protocol import Frontier
+from outrider.model.errors import OutriderError
 from outrider.model.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -115,6 +116,7 @@ class Runner:
         self._pipes = pipes
         self._open_frontier = open_frontier
         self._crew: Crew | None = None
+        self._is_working = False
 
     async def run(self) -> None:
         """Wait to be told what to do, do it, and tell how it went."""
@@ -124,7 +126,7 @@ class Runner:
             if message is not None and message.begin is not None:
                 await self._carry_out(message.begin)
         except Exception as error:  # whatever it is, the supervisor decides what becomes of the job
-            logger.exception("the runner cannot go on")
+            logger.warning("the runner cannot go on: %s", error, exc_info=not isinstance(error, OutriderError))
             self._pipes.say(FromRunner(error=judged(error)))
         finally:
             telling.cancel()
@@ -135,7 +137,9 @@ class Runner:
             Crew(frontier, begin.plan, lease_ms=begin.lease_ms, name=begin.worker, run_id=begin.run_id) as self._crew,
         ):
             while True:
+                self._is_working = True
                 ending = await self._work(begin, self._crew)
+                self._is_working = False
                 if ending is None:
                     return
                 self._pipes.say(FromRunner(progress=self._progress()))
@@ -155,6 +159,7 @@ class Runner:
             if not working.done():
                 message = hearing.result()
                 if message is None or message.stop == Stop(at_once=True):
+                    stop.set()
                     working.cancel()  # what is held is given back on the way out
                     with suppress(asyncio.CancelledError):
                         await working
@@ -166,9 +171,14 @@ class Runner:
             working.cancel()
 
     async def _tell(self) -> None:
+        """Say every second how it goes, unless nothing does: who is silent is taken for frozen."""
         while True:
-            self._pipes.say(FromRunner(progress=self._progress()))
+            if not self._is_stuck():
+                self._pipes.say(FromRunner(progress=self._progress()))
             await asyncio.sleep(TELL_EVERY_S)
+
+    def _is_stuck(self) -> bool:
+        return self._is_working and self._crew is not None and self._crew.is_stuck
 
     def _progress(self) -> RunnerProgress:
         crew = self._crew

@@ -22,13 +22,15 @@ from outrider.crawler.plan import CrawlPlan
 from outrider.crawler.progress import CrawlEnding, Progress
 from outrider.crawler.robots import product_token
 from outrider.crawler.visit import Visitor
-from outrider.crawler.worker import Worker
+from outrider.crawler.worker import STORE_PATIENCE_S, Worker
 from outrider.frontier.protocol import Frontier
 from outrider.model.lease import Lease, LeaseGrant, NoWork, Report
 from outrider.model.task import Crawl, CrawlLimits, Discovered, Kind
 from outrider.model.url import locate
 from outrider.policy.scope import Scope, scope_of
 
+STUCK_S: Final = STORE_PATIENCE_S + 60.0
+"""How long a worker may do nothing beyond the time-out of a fetch: a store that is away is waited for."""
 FRESH_S: Final = 5.0
 """How often to ask what has become of a crawl's conduct, limits and scope."""
 
@@ -72,6 +74,13 @@ class Crew:
     def in_flight(self) -> int:
         """How many visits are under way."""
         return 0 if self._worker is None else self._worker.in_flight
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it has done nothing for longer than anything may take: something in us hangs."""
+        if self._worker is None:
+            return False
+        return time.monotonic() - self._worker.moved_at > self._visitors.longest_s + STUCK_S
 
     @property
     def domains(self) -> list[str]:
@@ -175,6 +184,8 @@ class Visitors:
         self._being_made = asyncio.Lock()
         self._under_way: dict[str, str] = {}
         """The domain of each visit, by token."""
+        self.longest_s = plan.timeout
+        """The longest time that a fetch may take."""
         self.last_error: str | None = None
 
     @property
@@ -215,6 +226,7 @@ class Visitors:
         began = time.monotonic()
         settled = await self._frontier.show_crawl(crawl)
         conduct = conduct_of(self._plan, settled.conduct)
+        self.longest_s = max(self.longest_s, conduct.timeout)
         scope = scope_of((), conduct.scope, include=conduct.include, exclude=conduct.exclude)
         scope = scope.with_seeds(await self._frontier.scope_roots(crawl))
         # Of a million seeds this takes seconds, which must not be all that the process does.

@@ -95,6 +95,8 @@ class Worker:
         """Leases whose visits have ended without a report."""
         self._failure: Exception | None = None
         """What makes going on pointless: the store or the archive cannot be written."""
+        self.moved_at = time.monotonic()
+        """When it last asked for work or was done with a visit."""
 
     @property
     def in_flight(self) -> int:
@@ -134,6 +136,7 @@ class Worker:
                     freed.cancel()
                     continue
                 work = await self._ask(free)
+                self.moved_at = time.monotonic()
                 for lease in work.grant.leases:
                     task = asyncio.create_task(self._carry_out(lease, work.asked_at))
                     self._visits[lease.token] = _Visit(task, work.asked_at)
@@ -173,6 +176,7 @@ class Worker:
             self._unreported.append(lease.token)
         finally:
             self._visits.pop(lease.token, None)
+            self.moved_at = time.monotonic()
             self._slot_is_free.set()
 
     async def _visited(self, lease: Lease, asked_at: float) -> Report:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 import msgspec
 
@@ -92,7 +92,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     rules: CrawlRules
     limits: CrawlLimits
     created_at: int
-    conduct: Mapping[str, object] | None = None
+    conduct: Mapping[str, Any] | None = None
     """How its workers are to behave, whoever they are; None leaves that to each of them."""
 
 

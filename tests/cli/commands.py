@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 READY_S = 30.0
@@ -48,16 +48,20 @@ class Command:
 
 @asynccontextmanager
 async def command(
-    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, log: Path | None = None
 ) -> AsyncIterator[Command]:
-    """Run a command of `outrider` in a folder; kill it where the test leaves it running."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "outrider.cli.main", *arguments,
-        cwd=folder,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **(environment or {})},
-    )  # fmt: skip
+    """Run a command of `outrider` in a folder; kill it where the test leaves it running.
+
+    What it says goes to the log, where there is one: who says much and is not listened to would have to wait.
+    """
+    with log.open("w") if log else nullcontext(asyncio.subprocess.PIPE) as errors:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "outrider.cli.main", *arguments,
+            cwd=folder,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
     try:
         yield Command(process)
     finally:

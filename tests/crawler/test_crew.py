@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from outrider.crawler.conduct import Conduct, conduct_of, fetching_plan
-from outrider.crawler.crew import Crew
+from outrider.crawler.crew import STUCK_S, Crew
 from outrider.crawler.plan import CrawlPlan
 from outrider.crawler.progress import CrawlEnding
 from outrider.demo.server import DemoServer
@@ -111,6 +111,16 @@ async def test_a_crew_that_outlasts_pauses_goes_on_when_the_crawl_does(tmp_path:
         await asyncio.sleep(0)
         await at.urls.set_crawl_state("c", CrawlState.RUNNING)
         assert await working is CrawlEnding.DRAINED
+
+
+async def test_a_crew_that_does_nothing_for_longer_than_a_fetch_may_take_is_stuck(tmp_path: Path) -> None:
+    async with place(tmp_path) as at, Crew(at.frontier, PLAN, lease_ms=60_000, name="crew") as crew:
+        assert not crew.is_stuck
+        await crew.work("c", asyncio.Event(), until_done=True)
+        assert crew._worker is not None
+        assert not crew.is_stuck
+        crew._worker.moved_at -= PLAN.timeout + STUCK_S
+        assert crew.is_stuck
 
 
 def test_a_conduct_says_how_to_fetch_and_leaves_the_rest_to_the_plan() -> None:

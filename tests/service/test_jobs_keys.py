@@ -68,8 +68,10 @@ async def test_a_second_key_of_the_same_owner_sees_the_same_jobs(served: Served)
     control = stores_of(served).control
     texts = [(await create_key(control, name, Role.CRAWL, owner="ada")).text for name in ("one", "two")]
     one, two = ({"authorization": f"Bearer {text}"} for text in texts)
-    job_id = await submitted(served, one)
+    same = {"idempotency-key": "k"}
+    job_id = await submitted(served, one | same)
     assert (await served.ask("GET", f"/v1/jobs/{job_id}", headers=two)).status == 200
+    assert await submitted(served, two | same) == job_id
 
 
 async def test_a_key_to_read_may_not_submit_or_touch(served: Served) -> None:

@@ -18,6 +18,7 @@ from outrider.store.checks import (
     check_moment,
     check_name,
     check_number,
+    check_record,
     check_span,
     check_text,
     readable_uuid,
@@ -106,6 +107,7 @@ def check_filter(which: JobFilter) -> None:
 
 def check_quota(quota: JobQuota) -> None:
     """Check the numbers of a quota."""
+    check_record(quota, "quota", JobQuota)
     for field in quota.__struct_fields__:
         if getattr(quota, field) is not None:
             check_number(getattr(quota, field), field, 0, LARGEST)

@@ -297,6 +297,7 @@ CATALOGUE: Catalogue = {
           JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
          WHERE l.crawl_id = $1 ORDER BY l.token FOR UPDATE OF l"""),
     # ------------------------------------------------------------------ runs
+    "job_is_run": Sql("SELECT 1 FROM crawl_jobs WHERE id = $1 AND epoch = $2 AND status = 'processing'"),
     "lock_processing_job": Sql("""
         SELECT id FROM crawl_jobs WHERE id = $1 AND epoch = $2 AND status = 'processing' FOR NO KEY UPDATE"""),
     "open_run_of_job": Sql(f"""

@@ -4,6 +4,8 @@ What locks several rows locks them in the order of their keys. `lease` alone use
 
 OFFSET 0 keeps the planner from moving a crawl's number out of a list of rows: it would then, where it has no
 statistics, go through the crawl and look for each task in the list, and not the other way round.
+
+`band >= 0` is true of every queue, and says that the index `queues_ready` may be used.
 """
 
 from outrider.model.batch import BATCH_WORKER
@@ -30,6 +32,15 @@ ARTIFACT = """artifact_id, crawl, key, url, token, attempt, domain, domain_id, k
 
 TASK = """t.key, t.hash, t.url, t.kind, t.state, t.priority, t.depth, t.attempt_count, t.failures, t.deferrals,
     t.expiries, t.discovered_at, t.due_at, t.discovery_type, t.http_status, t.reason"""
+
+NEW_TASKS = "$8::int[], $9::text[], $10::bytea[], $11::text[], $12::bigint[], $13::int[]"
+
+INSERT_TASKS = """INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth,
+                               due_at, discovery_type, delayed)
+            SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, $1::bigint, ($2::smallint[])[w.facts + 1],
+                   ($3::smallint[])[w.facts + 1], ($4::int[])[w.facts + 1], ($5::int[])[w.facts + 1],
+                   ($6::bigint[])[w.facts + 1], ($7::smallint[])[w.facts + 1],
+                   ($6::bigint[])[w.facts + 1] > $1::bigint"""
 
 DRAINED_LOOK_MS = 1_000
 """When to look again at a queue that seems to be empty; see `rest_queues`."""
@@ -75,12 +86,16 @@ CATALOGUE: Catalogue = {
         SELECT q.crawl_id, q.key, q.domain
           FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)
           JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
+    # Makes the gates of new domains as well; gives those that it made.
     "insert_domains": Sql("""
-        INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
-        SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
-          FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
-         WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
-         ORDER BY w.place ON CONFLICT (domain) DO NOTHING"""),
+        WITH made AS (
+            INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
+            SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
+              FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
+             WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
+             ORDER BY w.place ON CONFLICT (domain) DO NOTHING RETURNING domain, id)
+        INSERT INTO gates (domain, domain_id) SELECT domain, id FROM made
+            ON CONFLICT (domain) DO NOTHING RETURNING domain"""),
     "insert_gates": Sql("""
         INSERT INTO gates (domain, domain_id, status)
         SELECT d.domain, d.id, d.status FROM unnest($1::text[]) WITH ORDINALITY AS w (domain, place)
@@ -96,17 +111,22 @@ CATALOGUE: Catalogue = {
          ORDER BY w.crawl_id, w.key ON CONFLICT (crawl_id, key) DO NOTHING RETURNING crawl_id, key"""),
     "take_sequence": Sql("SELECT nextval('discovery_sequence') FROM generate_series(1, $1::int)"),
     "known_tasks": Sql(""),
-    # Gives the numbers of the rows that were not there. What many rows have in common stands in arrays beside them.
-    "insert_tasks": Sql("""
+    # Looks, inserts what is not there, and gives the numbers of what is: of the same URL, and of another one with its
+    # hash. What many rows have in common stands in arrays beside them. Without ON CONFLICT a row costs a sixth less,
+    # but one that somebody inserts at the same moment fails the transaction.
+    "insert_new_tasks": Sql(f"""
+        WITH offered AS MATERIALIZED (
+            SELECT w.*, t.url = w.url AS known
+              FROM unnest({NEW_TASKS}) AS w (crawl_id, key, hash, url, sequence, facts)
+              LEFT JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash),
+        inserted AS (
+            {INSERT_TASKS} FROM offered w WHERE w.known IS NULL)
+        SELECT array_agg(sequence) FILTER (WHERE known), array_agg(sequence) FILTER (WHERE NOT known)
+          FROM offered WHERE known IS NOT NULL"""),
+    # Gives the numbers of the rows that were not there; `colliding_tasks` compares the others.
+    "insert_tasks": Sql(f"""
         WITH inserted AS (
-            INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth,
-                               due_at, discovery_type, delayed)
-            SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, $1::bigint, ($2::smallint[])[w.facts + 1],
-                   ($3::smallint[])[w.facts + 1], ($4::int[])[w.facts + 1], ($5::int[])[w.facts + 1],
-                   ($6::bigint[])[w.facts + 1], ($7::smallint[])[w.facts + 1],
-                   ($6::bigint[])[w.facts + 1] > $1::bigint
-              FROM unnest($8::int[], $9::text[], $10::bytea[], $11::text[], $12::bigint[], $13::int[])
-                AS w (crawl_id, key, hash, url, sequence, facts)
+            {INSERT_TASKS} FROM unnest({NEW_TASKS}) AS w (crawl_id, key, hash, url, sequence, facts)
                 ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence)
         SELECT array_agg(sequence) FROM inserted"""),
     "colliding_tasks": Sql("""
@@ -193,7 +213,8 @@ CATALOGUE: Catalogue = {
             OR EXISTS (
                 SELECT FROM generate_series(0, 15) AS b (band)
                  WHERE EXISTS (SELECT FROM queues q
-                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.ready_at <= $1)))
+                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.band >= 0
+                                  AND q.ready_at <= $1)))
          ORDER BY c.turn, c.crawl_id LIMIT 64 FOR KEY SHARE"""),
     "set_limited_run": Sql("UPDATE crawls SET limited_run = $2 WHERE crawl_id = $1"),
     "lock_crawl_limits": Sql("""
@@ -211,7 +232,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT * FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2 AND key <> ALL ($4::text[])
              ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
          LIMIT $3"""),
     "lock_free_gates": Sql(f"""
@@ -330,11 +351,11 @@ CATALOGUE: Catalogue = {
          WHERE q.crawl_id = r.crawl_id AND q.key = r.key"""),
     "next_ready_at": Sql("""
         SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
-         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band AND band >= 0
                               ORDER BY ready_at LIMIT 1) q"""),
     "next_ready_at_any": Sql("""
         SELECT min(q.ready_at) FROM crawls c CROSS JOIN generate_series(0, 15) AS b (band)
-         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band AND band >= 0
                               ORDER BY ready_at LIMIT 1) q
          WHERE c.state = 'running'"""),
     # ---------------------------------------------------------------- report
@@ -524,11 +545,11 @@ CATALOGUE: Catalogue = {
                coalesce(sum(assigned), 0)::bigint, coalesce(sum(completed), 0)::bigint,
                coalesce(sum(failed), 0)::bigint,
                (SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
-                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band AND band >= 0
                                       ORDER BY ready_at LIMIT 1) q),
                EXISTS (SELECT FROM generate_series(0, 15) AS b (band)
                         WHERE EXISTS (SELECT FROM queues
-                                       WHERE crawl_id = $1 AND band = b.band AND ready_at = {LIMITED}))
+                                       WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at = {LIMITED}))
           FROM counts WHERE crawl_id = $1 AND key = ''"""),
     # A drained queue is not among them: nothing of it waits.
     "waiting_queues": Sql(f"""
@@ -539,7 +560,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT key, domain, ready_at FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at > $2 AND ready_at < {LIMITED}
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at > $2 AND ready_at < {LIMITED}
              ORDER BY ready_at DESC LIMIT $3) q
           LEFT JOIN gates g ON g.domain = q.domain
          ORDER BY q.ready_at DESC LIMIT $3"""),
@@ -565,7 +586,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT * FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2 AND key <> ALL ($4::text[])
              ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
          LIMIT $3"""),
     "serveable_queue": Sql("""

@@ -208,6 +208,7 @@ CATALOGUE: Catalogue = {
     "lock_leases_of_crawl": Sql(f"""
         SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES} WHERE l.crawl_id = ?1 ORDER BY l.token"""),
     # ------------------------------------------------------------------ runs
+    "job_is_run": Sql("SELECT 1 FROM crawl_jobs WHERE id = ?1 AND epoch = ?2 AND status = 'processing'"),
     "lock_processing_job": Sql("""
         SELECT id FROM crawl_jobs WHERE id = ?1 AND epoch = ?2 AND status = 'processing'"""),
     "open_run_of_job": Sql(f"""

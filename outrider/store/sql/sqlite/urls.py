@@ -25,6 +25,19 @@ MOMENT = "strftime('%Y-%m-%dT%H:%M:%fZ', ?1 / 1000.0, 'unixepoch')"
 NOTHING = Sql("")
 """A transaction has the file to itself."""
 
+INSERT_TASKS = Sql("""
+    WITH w (crawl_id, key, hash, url, sequence, facts) AS (VALUES {rows}),
+    f (place, kind, state, priority, depth, due_at, discovery_type) AS MATERIALIZED (
+        SELECT key, value, json_extract(?3, fullkey), json_extract(?4, fullkey),
+               json_extract(?5, fullkey), json_extract(?6, fullkey), json_extract(?7, fullkey)
+          FROM json_each(?2))
+    INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth, due_at,
+                       discovery_type, delayed)
+    SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, ?1, f.kind, f.state, f.priority, f.depth, f.due_at,
+           f.discovery_type, f.due_at > ?1
+      FROM w CROSS JOIN f ON f.place = w.facts""")
+"""SQLite has one writer: what was not there when it looked is not there."""
+
 CATALOGUE: Catalogue = {
     # unixepoch('subsec') is NULL before SQLite 3.42.
     "clock": Sql("SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"),
@@ -77,17 +90,8 @@ CATALOGUE: Catalogue = {
                json_group_array(w.sequence) FILTER (WHERE t.url <> w.url)
           FROM w CROSS JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
     "colliding_tasks": NOTHING,
-    "insert_tasks": Sql("""
-        WITH w (crawl_id, key, hash, url, sequence, facts) AS (VALUES {rows}),
-        f (place, kind, state, priority, depth, due_at, discovery_type) AS MATERIALIZED (
-            SELECT key, value, json_extract(?3, fullkey), json_extract(?4, fullkey),
-                   json_extract(?5, fullkey), json_extract(?6, fullkey), json_extract(?7, fullkey)
-              FROM json_each(?2))
-        INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth, due_at,
-                           discovery_type, delayed)
-        SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, ?1, f.kind, f.state, f.priority, f.depth, f.due_at,
-               f.discovery_type, f.due_at > ?1
-          FROM w CROSS JOIN f ON f.place = w.facts"""),
+    "insert_new_tasks": INSERT_TASKS,
+    "insert_tasks": INSERT_TASKS,
     "queues_to_tend": Sql("""
         WITH w (crawl_id, key, domain, due_at) AS (VALUES {rows})
         SELECT w.crawl_id, w.key, q.key IS NOT NULL, q.domain

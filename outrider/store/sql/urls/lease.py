@@ -12,6 +12,7 @@ from itertools import count
 import msgspec
 
 from outrider.model.gate import Gate
+from outrider.model.job import epoch_of_runner
 from outrider.model.lease import Lease, LeaseGrant, LeaseRequest, NoWork, Token
 from outrider.model.machines import DomainStatus
 from outrider.model.settings import Settings
@@ -45,6 +46,10 @@ def lease(request: LeaseRequest, now: int | None, settings: Settings, slot: int)
         chosen = [crawls.decoded(row) for row in (yield Call("ready_crawls", (moment, request.run_id, scheduled)))]
     else:
         chosen = [(yield from crawls.for_write(request.crawl))]
+    # Whoever ends an epoch has the crawl alone: from then on its runner, should it wake up, is refused here.
+    epoch = epoch_of_runner(request.worker)
+    if epoch is not None and not (yield Call("job_is_run", epoch)):
+        return LeaseGrant(leases=[], next_ready_at=None, no_work=NoWork.CANCELLED)
     changes = CountChanges()
     leases: list[Lease] = []
     no_work: NoWork | None = NoWork.WAITING
