@@ -112,7 +112,10 @@ async def _politely(urls: UrlStore, name: str) -> None:
     await urls.add(name, [Discovered(url=f"https://{domain}/{n}", due_in_ms=n) for n in range(3)], now=NOW)
 
     def request(number: int) -> LeaseRequest:
-        return LeaseRequest(worker=name, request_id=str(number), slots=1, crawl=name, run_id=RUN_ID, scheduled=True)
+        return LeaseRequest(
+            worker=name, request_id=str(number), slots=1, crawl=name, run_id=RUN_ID,
+            scheduled=True, fair=True,
+        )  # fmt: skip
 
     unclaimed = LeaseRequest(worker=name, request_id="0", slots=1, crawl=name, claims=True)
     assert (await urls.lease(unclaimed, now=NOW)).next_ready_at is None
