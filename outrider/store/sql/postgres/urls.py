@@ -18,11 +18,12 @@ CRAWL = """crawl_id, name, state, key_rule, strip_tracking, sort_query, max_dept
     max_pages_per_domain, delay_ms, concurrency, robots, created_at, limited_run, conduct"""
 
 GATE = """domain, delay_ms, robots_delay_ms, concurrency, next_fetch_at, backoff_until, backoff_level,
-    backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id, quiet_until"""
+    backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id, quiet_until,
+    status, errors_in_row, error_at"""
 
 HELD_LEASE = """l.token, l.crawl_id, c.name, l.key, l.hash, l.domain, l.kind, l.run_id, l.attempt, l.delay_ms,
     l.gate_was, l.granted_at, l.expires_at, t.url, l.url_hash, t.depth, t.discovery_type, t.failures,
-    t.deferrals, t.expiries"""
+    t.deferrals, t.expiries, l.worker, l.claim_version"""
 
 ARTIFACT = """artifact_id, crawl, key, url, token, attempt, domain, domain_id, kind, outcome, reason, discovery_type,
     run_id, depth, leased_at, reported_at, http_status, fetched_at, elapsed_ms, content_type, body_bytes,
@@ -96,8 +97,8 @@ CATALOGUE: Catalogue = {
         INSERT INTO gates (domain, domain_id) SELECT domain, id FROM made
             ON CONFLICT (domain) DO NOTHING RETURNING domain"""),
     "insert_gates": Sql("""
-        INSERT INTO gates (domain, domain_id)
-        SELECT d.domain, d.id FROM unnest($1::text[]) WITH ORDINALITY AS w (domain, place)
+        INSERT INTO gates (domain, domain_id, status)
+        SELECT d.domain, d.id, d.status FROM unnest($1::text[]) WITH ORDINALITY AS w (domain, place)
           JOIN domains d ON d.domain = w.domain
          WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
          ORDER BY w.place ON CONFLICT (domain) DO NOTHING"""),
@@ -173,19 +174,26 @@ CATALOGUE: Catalogue = {
                gate_opens_at = LEAST(q.gate_opens_at, locked.opens_at)
           FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
     "add_counts": Sql("""
-        INSERT INTO counts (crawl_id, key, domain, kind, slot, discovered, pending, assigned, completed, failed)
+        INSERT INTO counts (crawl_id, key, domain, kind, slot, discovered, pending, assigned, completed, failed,
+                            images_found, errors, depth_reached, changed_at)
         SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[],
-                             $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])
+                             $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+                             $13::int[], $14::bigint[])
             ON CONFLICT (crawl_id, key, domain, kind, slot) DO UPDATE
            SET discovered = counts.discovered + excluded.discovered,
                pending = counts.pending + excluded.pending,
                assigned = counts.assigned + excluded.assigned,
                completed = counts.completed + excluded.completed,
-               failed = counts.failed + excluded.failed"""),
+               failed = counts.failed + excluded.failed,
+               images_found = counts.images_found + excluded.images_found,
+               errors = counts.errors + excluded.errors,
+               depth_reached = greatest(counts.depth_reached, excluded.depth_reached),
+               changed_at = greatest(counts.changed_at, excluded.changed_at)"""),
     "add_run_counts": Sql("""
         INSERT INTO run_counts (run_id, domain, slot, pages)
         SELECT * FROM unnest($1::uuid[], $2::text[], $3::smallint[], $4::bigint[])
-            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = run_counts.pages + excluded.pages"""),
+            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = run_counts.pages + excluded.pages
+        RETURNING run_id, domain, pages"""),
     # ----------------------------------------------------------------- lease
     "lock_request": Sql("SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || $2, 0))"),
     "leases_of_request": Sql("""
@@ -201,7 +209,7 @@ CATALOGUE: Catalogue = {
     "ready_crawls": Sql(f"""
         SELECT {CRAWL} FROM crawls c
          WHERE c.state = 'running' AND (
-            (c.max_pages_per_domain IS NOT NULL AND c.limited_run IS DISTINCT FROM $2)
+            (($3::boolean OR c.max_pages_per_domain IS NOT NULL) AND c.limited_run IS DISTINCT FROM $2)
             OR EXISTS (
                 SELECT FROM generate_series(0, 15) AS b (band)
                  WHERE EXISTS (SELECT FROM queues q
@@ -244,6 +252,17 @@ CATALOGUE: Catalogue = {
                + (SELECT count(*) FROM leases l
                    WHERE l.domain = w.domain AND l.run_id = $1::uuid AND l.kind = 0)
           FROM unnest($2::text[]) AS w (domain)"""),
+    # Queues that have something to give soon, or something in flight that may bring more, by the pages they have had.
+    "queues_by_pages": Sql("""
+        SELECT n.pages, count(*)
+          FROM (SELECT q.key FROM generate_series(0, 15) AS b (band)
+                 CROSS JOIN LATERAL (SELECT key FROM queues
+                                      WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2
+                                      ORDER BY ready_at LIMIT $3) q
+                 UNION SELECT key FROM (SELECT DISTINCT key FROM leases WHERE crawl_id = $1 LIMIT $3) l) w
+         CROSS JOIN LATERAL (SELECT coalesce(sum(completed + assigned), 0)::bigint AS pages FROM counts c
+                              WHERE c.crawl_id = $1 AND c.key = w.key AND c.kind = 0) n
+         GROUP BY n.pages"""),
     "wake_delayed": Sql("""
         UPDATE tasks t SET delayed = false
           FROM unnest($3::text[]) AS w (key)
@@ -287,10 +306,10 @@ CATALOGUE: Catalogue = {
                kind = excluded.kind, priority = excluded.priority"""),
     "insert_leases": Sql("""
         INSERT INTO leases (token, crawl_id, key, hash, url_hash, domain, kind, worker, request_id, run_id,
-                            attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at)
+                            attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at, claim_version)
         SELECT * FROM unnest($1::bytea[], $2::int[], $3::text[], $4::bytea[], $5::bytea[], $6::text[],
                              $7::smallint[], $8::text[], $9::text[], $10::uuid[], $11::int[], $12::bigint[],
-                             $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[])
+                             $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::int[])
             ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
     "postpone_tasks": Sql("""
         UPDATE tasks t SET delayed = true, due_at = $2
@@ -306,11 +325,12 @@ CATALOGUE: Catalogue = {
            SET next_fetch_at = w.next_fetch_at, backoff_until = w.backoff_until, backoff_level = w.backoff_level,
                backoff_began_at = w.backoff_began_at, robots_delay_ms = w.robots_delay_ms,
                robots_version = w.robots_version, robots_expires_at = w.robots_expires_at,
-               quiet_until = w.quiet_until
+               quiet_until = w.quiet_until, blocked_until = w.blocked_until, errors_in_row = w.errors_in_row,
+               error_at = w.error_at
           FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::int[], $5::bigint[], $6::bigint[], $7::text[],
-                      $8::bigint[], $9::bigint[])
+                      $8::bigint[], $9::bigint[], $10::bigint[], $11::int[], $12::bigint[])
             AS w (domain, next_fetch_at, backoff_until, backoff_level, backoff_began_at, robots_delay_ms,
-                  robots_version, robots_expires_at, quiet_until)
+                  robots_version, robots_expires_at, quiet_until, blocked_until, errors_in_row, error_at)
          WHERE g.domain = w.domain"""),
     "move_queues": Sql("""
         UPDATE queues q
@@ -413,15 +433,6 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (domain) DO UPDATE
            SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
     "robots_text": Sql("SELECT version, text FROM robots WHERE domain = $1"),
-    "note_robots_trouble": Sql("""
-        WITH locked AS (
-            SELECT w.domain, w.reached FROM unnest($1::text[], $2::boolean[]) AS w (domain, reached)
-              JOIN domains d ON d.domain = w.domain ORDER BY w.domain FOR NO KEY UPDATE OF d)
-        UPDATE domains d
-           SET total_error_count = d.total_error_count + CASE WHEN w.reached THEN 0 ELSE 1 END,
-               consecutive_error_count = CASE WHEN w.reached THEN 0 ELSE d.consecutive_error_count + 1 END
-          FROM locked w
-         WHERE d.domain = w.domain AND (NOT w.reached OR d.consecutive_error_count > 0)"""),
     "forget_robots_trouble": Sql(f"""
         WITH locked AS (
             SELECT domain FROM gates WHERE domain = ANY ($2::text[]) AND robots_version = '{UNREACHABLE_ROBOTS}'
@@ -429,7 +440,8 @@ CATALOGUE: Catalogue = {
         UPDATE gates g SET robots_expires_at = least(robots_expires_at, $1) FROM locked w WHERE g.domain = w.domain"""),
     # ------------------------------------------------------ overrides, upkeep
     "configure_gate": Sql("""
-        UPDATE gates SET delay_ms = $2, concurrency = $3, blocked_until = $4, band = $5 WHERE domain = $1"""),
+        UPDATE gates SET delay_ms = $2, concurrency = $3, blocked_until = $4, band = $5, own_band = own_band OR $6
+         WHERE domain = $1"""),
     "set_domain_band": Sql("""
         WITH locked AS (
             SELECT crawl_id, key FROM queues WHERE domain = $1 AND priority IS NULL

@@ -72,7 +72,7 @@ def add(batch: Batch, now: int | None, slot: int, *, contended: bool = False) ->
     changes, wakes = CountChanges(), Wakes()
     new = yield from insert([batch._replace(stored=stored)], moment, changes, wakes, contended=contended)
     yield from wakes.write()
-    yield from changes.write(slot)
+    yield from changes.write(slot, moment)
     return new
 
 
