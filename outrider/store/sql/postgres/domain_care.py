@@ -1,6 +1,6 @@
 """The statements of those who look after domains, in PostgreSQL's dialect."""
 
-from outrider.store.sql.postgres.control import COUNTS_OF_DOMAIN, DOMAIN, DOMAIN_COUNTS, moment
+from outrider.store.sql.postgres.control import COUNTS_OF_DOMAIN, DOMAIN, moment
 from outrider.store.sql.script import Catalogue, Sql
 
 CRAWLED_MS = "CAST(extract(epoch FROM last_crawled_at) * 1000 AS bigint)"
@@ -40,7 +40,7 @@ CATALOGUE: Catalogue = {
     "domains_without_yield": Sql(without_rank("image_yield_rate")),
     "domains_without_crawled": Sql(without_rank("last_crawled_at")),
     "domains_named": Sql(f"""
-        SELECT {DOMAIN}, {DOMAIN_COUNTS} FROM domains d CROSS JOIN LATERAL ({COUNTS_OF_DOMAIN}) n
+        SELECT {DOMAIN} FROM domains d CROSS JOIN LATERAL ({COUNTS_OF_DOMAIN}) n
          WHERE d.domain = ANY ($1::text[])"""),
     "top_domains": Sql("""
         SELECT domain FROM domains WHERE image_yield_rate IS NOT NULL

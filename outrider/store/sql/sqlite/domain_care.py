@@ -1,8 +1,7 @@
 """The statements of those who look after domains, in SQLite's dialect."""
 
-from outrider.store.sql.postgres.control import DOMAIN, DOMAIN_COUNTS
 from outrider.store.sql.script import Catalogue, Sql
-from outrider.store.sql.sqlite.control import COUNTS_OF_DOMAIN, moment
+from outrider.store.sql.sqlite.control import COUNTS_OF_DOMAIN, DOMAIN, moment
 
 CRAWLED_MS = "CAST(strftime('%s', last_crawled_at) AS integer) * 1000 + CAST(substr(last_crawled_at, 21, 3) AS integer)"
 
@@ -44,7 +43,7 @@ CATALOGUE: Catalogue = {
     "domains_named": Sql(f"""
         WITH w (domain) AS (VALUES {{rows}}),
              page AS (SELECT d.id, d.domain FROM w CROSS JOIN domains d ON d.domain = w.domain)
-        SELECT {DOMAIN}, {DOMAIN_COUNTS} FROM ({COUNTS_OF_DOMAIN}) n JOIN domains d ON d.id = n.id"""),
+        SELECT {DOMAIN} FROM ({COUNTS_OF_DOMAIN}) n JOIN domains d ON d.id = n.id"""),
     "top_domains": Sql("""
         SELECT domain FROM domains WHERE image_yield_rate IS NOT NULL
          ORDER BY image_yield_rate DESC, avg_images_per_page DESC NULLS LAST, id LIMIT ?1"""),
