@@ -10,7 +10,6 @@ from typing import Final, Protocol, Self
 
 import msgspec
 
-from outrider.control.customer import OPERATOR, Customer
 from outrider.control.domain_verify import Verification, verify
 from outrider.model.domain import ClaimOverview, Domain, DomainStep, PriorityBatch, UnknownDomain
 from outrider.model.domain_view import DomainPage, DomainSort
@@ -19,6 +18,8 @@ from outrider.model.machines import DomainStatus
 from outrider.model.url import canonical_domain
 from outrider.store.opening import Stores
 
+OPERATOR: Final = "operator"
+"""Who is named in a domain's history for what is done with the store itself."""
 LATEST_STEPS: Final = 10
 """How many steps are shown with a domain."""
 MOST_STEPS: Final = 1_000
@@ -99,10 +100,10 @@ class DomainDesk(Protocol):
 class LocalDomainDesk:
     """A `DomainDesk` over a store that is open; it belongs to whoever opened it."""
 
-    def __init__(self, stores: Stores, customer: Customer = OPERATOR) -> None:
+    def __init__(self, stores: Stores, actor: str = OPERATOR) -> None:
         self._stores = stores
         self._control = stores.control
-        self._actor = customer.actor
+        self._actor = actor
 
     async def __aenter__(self) -> Self:
         return self

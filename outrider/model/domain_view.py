@@ -18,7 +18,7 @@ class DomainInUse(OutriderError):
 
     def __init__(self, domain: str, tasks: int) -> None:
         super().__init__(
-            f"{domain!r} has {tasks:,} URLs in the frontier, whose domain it is and stays; nothing was merged"
+            f"{domain!r} cannot be merged: the frontier has URLs of it ({tasks:,}), whose domain it is and stays"
         )
         self.domain = domain
 

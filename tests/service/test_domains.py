@@ -193,7 +193,7 @@ async def test_the_client_gives_what_the_store_does(served: Served) -> None:
         assert (await desk.verify()).ok
         with pytest.raises(UnknownDomain, match=r"z\.example"):
             await desk.show("z.example")
-        with pytest.raises(DomainInUse, match="1 URLs"):
+        with pytest.raises(DomainInUse, match=r"URLs of it \(1\)"):
             await desk.merge("b.example", "a.example")
         await step(served, "a.example", DomainStatus.ACTIVE)
         with pytest.raises(InvalidTransition):

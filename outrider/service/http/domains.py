@@ -5,7 +5,7 @@ What is known of domains binds all crawls, so that keys which are bound to some 
 
 from typing import Final
 
-from outrider.control.domain_desk import DomainView, LocalDomainDesk
+from outrider.control.domain_desk import OPERATOR, DomainView, LocalDomainDesk
 from outrider.model.api_key import Role
 from outrider.model.domain import ClaimOverview, Domain, PriorityBatch
 from outrider.model.domain_view import DomainPage
@@ -24,14 +24,14 @@ from outrider.service.http.domain_wire import (
     VerificationAnswer,
 )
 from outrider.service.http.endpoint import Call, Endpoint
-from outrider.service.http.jobs import customer_of
 from outrider.service.http.translation import now_ms
 
 ALL_CRAWLS: Final = "what binds all crawls"
 
 
 def _desk(call: Call) -> LocalDomainDesk:
-    return LocalDomainDesk(call.backend.stores, customer_of(call.principal))
+    key_id = call.principal.key_id
+    return LocalDomainDesk(call.backend.stores, OPERATOR if key_id is None else f"key {key_id}")
 
 
 def _changing(call: Call) -> LocalDomainDesk:
