@@ -76,6 +76,8 @@ class Worker:
         slots: int,
         lease_ms: int,
         run_id: str | None = None,
+        scheduled: bool = False,
+        claims: bool = False,
     ) -> None:
         self._frontier = frontier
         self._visitor = visitor
@@ -84,6 +86,8 @@ class Worker:
         self._slots = slots
         self._lease_ms = lease_ms
         self._run_id = run_id
+        self._scheduled = scheduled
+        self._claims = claims
         self._visits: dict[Token, _Visit] = {}
         self._reports: list[_Waiting] = []
         self._something_to_report = asyncio.Event()
@@ -156,6 +160,8 @@ class Worker:
             crawl=self._crawl,
             run_id=self._run_id,
             lease_ms=self._lease_ms,
+            scheduled=self._scheduled,
+            claims=self._claims,
         )
         return await _patiently(
             partial(self._frontier.lease, request, wait_s=BUSY_WAIT_S if self._visits else self._wait_s)
