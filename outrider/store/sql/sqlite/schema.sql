@@ -176,7 +176,7 @@ CREATE TABLE gates (
         band INTEGER NOT NULL DEFAULT 8,
         robots_version TEXT,
         robots_expires_at INTEGER
-    , status TEXT NOT NULL DEFAULT 'pending', errors_in_row INTEGER NOT NULL DEFAULT 0, error_at INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID
+    , status TEXT NOT NULL DEFAULT 'pending', errors_in_row INTEGER NOT NULL DEFAULT 0, error_at INTEGER NOT NULL DEFAULT 0, own_band INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID
     ;
 CREATE TABLE job_history (
             history_id integer PRIMARY KEY AUTOINCREMENT,
