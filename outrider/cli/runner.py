@@ -68,9 +68,11 @@ async def open_frontier(reach: "Reach", settings: "Settings") -> "AsyncIterator[
     from outrider.store.opening import open_store
 
     assert reach.store is not None
-    async with await open_store(reach.store, settings) as stores:
-        async with LocalFrontier(stores.urls, claiming=Claiming(stores.control, settings)) as local:
-            yield local
+    async with (
+        await open_store(reach.store, settings) as stores,
+        LocalFrontier(stores.urls, claiming=Claiming(stores.control, settings)) as local,
+    ):
+        yield local
 
 
 def _limit_memory(allowed: int) -> None:

@@ -23,7 +23,7 @@ class CrawlPlan(msgspec.Struct, frozen=True, kw_only=True):
     """As they were typed, or read from `seeds_file`."""
     seeds_file: str | None = None
     """One URL per line, or CSV `rank,domain`; `-` is standard input; `redis://host/0/key` a sorted set."""
-    source: str | None = None
+    seeds_source: str | None = None
     """What the domains table calls the list of the seeds; None is its own name."""
     data: str = "outrider-data"
     """The folder of the SQLite file, the WARC files and the logs."""
