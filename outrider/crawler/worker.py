@@ -175,7 +175,10 @@ class Worker:
             answer = await self._acknowledged(await self._with_few_links(lease.crawl, report))
             if answer.verdict is Verdict.REJECTED:
                 await self._charge(lease, asked_at, answer.detail)
-            elif answer.verdict is not Verdict.LEASE_LOST:
+            elif answer.verdict is Verdict.LEASE_LOST:
+                # Where the claim on its domain was lost, the lease is still there, and nobody could fetch the page.
+                await _patiently(partial(self._frontier.release, [lease.token]))
+            else:
                 self._visitor.acknowledged(lease, links)
         except Exception as error:  # of the store or of the archive: the next page would fare no better
             self._failure = self._failure or error
