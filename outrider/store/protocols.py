@@ -126,6 +126,29 @@ class UrlStore(Protocol):
         """Give FAILED tasks a fresh start; tell how many."""
         ...
 
+    async def reopen(
+        self,
+        crawl: str,
+        *,
+        domain: str | None = None,
+        everything: bool = False,
+        most: int = ...,
+        now: int | None = None,
+    ) -> int:
+        """Make COMPLETED pages PENDING again that are due for a refresh, of the crawl or of one domain; tell how many.
+
+        `everything` takes all pages of the domain, due or not, but those that were dropped because they are gone.
+        """
+        ...
+
+    async def enrol(self, crawl: str) -> int:
+        """Begin to remember the pages that were completed while refreshing was off; tell how many."""
+        ...
+
+    async def is_refreshed(self, crawl: str) -> bool:
+        """Tell whether anything is remembered of a crawl's pages."""
+        ...
+
     async def counts(self, crawl: str, key: str | None = None) -> Counts:
         """Sum up a crawl or one of its queues, exactly."""
         ...

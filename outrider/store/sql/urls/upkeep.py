@@ -93,6 +93,7 @@ def purge(
     places = [(row[0], row[1]) for row in old]
     removed = yield Call("delete_tasks", (stored.crawl_id,), places)
     yield Call("delete_metadata", (stored.crawl_id,), places)
+    yield Call("delete_revisits", (stored.crawl_id,), places)
     yield Call("wake_limited", (stored.crawl_id,))
     changes = CountChanges()
     for task_key, _, url, state, kind, _ in old:
@@ -110,7 +111,7 @@ def delete_queue(name: str, key: str, slot: int) -> Script[Deleted]:
     stored = yield from crawls.alone(name)
     totals = yield Call("queue_totals", (stored.crawl_id, key))
     ended = yield Call("delete_queue_leases", (stored.crawl_id, key))
-    for part in ("tasks", "metadata", "counts", "row"):
+    for part in ("tasks", "metadata", "revisits", "counts", "row"):
         yield Call(f"delete_queue_{part}", (stored.crawl_id, key))
     changes = CountChanges()
     for kind, *numbers in totals:
@@ -126,7 +127,7 @@ def delete_crawl(name: str) -> Script[Deleted]:
     totals = yield Call("queue_totals", (stored.crawl_id, ""))
     yield Call("lock_queues_of_crawl", (stored.crawl_id,))
     ended = yield Call("delete_crawl_leases", (stored.crawl_id,))
-    for part in ("tasks", "metadata", "counts", "queues", "scope", "row"):
+    for part in ("tasks", "metadata", "revisits", "counts", "queues", "scope", "row"):
         yield Call(f"delete_crawl_{part}", (stored.crawl_id,))
     return sum(int(number) for _, *numbers in totals for number in numbers), [row[0] for row in ended]
 
