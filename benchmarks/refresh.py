@@ -4,7 +4,8 @@
 
 Pages have change intervals that are log-uniform from 1 hour to 60 days. In the first world each changes by the clock,
 every gap within a tenth of its interval. In the second changes come by chance (Poisson), where nothing can be foreseen
-but how often. All pages are fetched at the start; time is simulated.
+but how often: there nobody can reach twice the share of a fixed interval, however long that is. All pages are fetched
+at the start; time is simulated.
 
 - share: fetches that found a change, of all fetches
 - bound: the highest share that anybody could reach with so many fetches who knew every page's interval from the start

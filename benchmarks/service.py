@@ -28,6 +28,7 @@ from service_grpc import CRAWL, QUEUES, measure_grpc, measure_grpcio
 from service_http import (
     ADDED_PER_S,
     CONCURRENCY,
+    WAITERS,
     client_of,
     measure_added,
     measure_busy,
@@ -86,7 +87,8 @@ def measure_all(run: Run, store: str | None, urls: int, pages: int, only: Sequen
                 found = run.note(asyncio.run(measure_added(service, other)))
             run.goals.append(at_most("added to leased at another replica, p99 ms", found.p99_ms or 0.0, 150))
         if "idle" in only:
-            found = run.note(asyncio.run(measure_idle(service)))
+            run.note(asyncio.run(measure_idle(service, 0)))
+            found = run.note(asyncio.run(measure_idle(service, WAITERS)))
             run.goals.append(at_most("idle long polls, share of a core", found.cpu_share or 0.0, 0.01))
     if "http" in only:
         with bench_place(store) as (dsn, _), serving(dsn) as service:

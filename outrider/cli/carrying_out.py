@@ -18,6 +18,7 @@ from outrider.cli.seeds import Seed, Seeds, read_seeds
 from outrider.cli.summary import print_summary, summarise
 from outrider.crawler.execution import Execution
 from outrider.crawler.file_lock import told
+from outrider.crawler.page_lines import STANDARD_OUTPUT, PageLines
 from outrider.crawler.plan import LOG_FILE, CrawlPlan
 from outrider.crawler.progress import CrawlEnding, Snapshot
 from outrider.model.errors import InvalidInput
@@ -36,6 +37,7 @@ def carry_out(plan: CrawlPlan, settings: Settings, mode: ProgressMode) -> ExitCo
         mode = ProgressMode.PLAIN  # a picture that is drawn anew and lines of results do not go together
     seeds = read_seeds(plan)
     usable = usable_seeds(seeds)
+    check_output(plan)
     _allow_many_connections()
     display = make_display(mode)
     try:
@@ -62,10 +64,32 @@ def usable_seeds(seeds: Seeds) -> Iterator[Seed]:
     """Give the seeds, of which the first is read now: without any, a crawl is not even opened."""
     found = iter(seeds)
     first = next(found, None)
-    if first is None and seeds.refusals:
-        more = f" ({seeds.refused - 1:,} more are refused)" if seeds.refused > 1 else ""
-        raise InvalidInput(f"no usable seed: {seeds.refusals[0]}{more}")
-    return found if first is None else chain([first], found)
+    if first is not None:
+        return chain([first], found)
+    if not seeds.refusals:
+        raise InvalidInput("no usable seed: there is none at all; write one URL or host per line, or CSV `rank,domain`")
+    more = f" ({seeds.refused - 1:,} more are refused)" if seeds.refused > 1 else ""
+    raise InvalidInput(f"no usable seed: {seeds.refusals[0]}{more}")
+
+
+def check_output(plan: CrawlPlan) -> None:
+    """Refuse an output that cannot be written, before anything of a crawl is made."""
+    if plan.output is None or plan.output == STANDARD_OUTPUT:
+        return
+    path = Path(plan.output)
+    folder = path.parent
+    with told(path):
+        if path.is_dir():
+            raise InvalidInput(f"cannot write {path}: it is a folder")
+        if path.is_file():
+            if (lines := PageLines.try_open(path)) is not None:
+                lines.close()
+        elif not path.exists():
+            is_made_by_the_crawl = folder.resolve() == Path(plan.data).resolve()
+            if not folder.is_dir() and not is_made_by_the_crawl:
+                raise InvalidInput(f"cannot write {path}: there is no folder {folder}")
+            if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+                raise InvalidInput(f"cannot write {path}: the folder {folder} may not be written to")
 
 
 async def _execute(

@@ -194,17 +194,22 @@ def same_crawl(name: str, plan: "CrawlPlan") -> str:
 
 
 def crawl_again(plan: "CrawlPlan", last: "Run | None") -> str:
-    """Write the command that goes on with a crawl, as far as its last run tells how it was begun."""
+    """Write the command that goes on with a crawl, as far as its last run tells how it was begun.
+
+    What standard input said to it is gone.
+    """
     import shlex
 
     import msgspec
 
+    from outrider.cli.seeds import STANDARD_INPUT
     from outrider.control.evidence import KEPT_SEEDS
     from outrider.crawler.plan import CrawlPlan
 
     kept = {} if last is None else dict(last.settings)
     seeds = kept.get("seeds")
-    if not isinstance(seeds, list) or not (seeds or kept.get("seeds_file")) or len(seeds) >= KEPT_SEEDS:
+    file = kept.get("seeds_file")
+    if not isinstance(seeds, list) or not (seeds or file) or len(seeds) >= KEPT_SEEDS or file == STANDARD_INPUT:
         return "the same `outrider crawl` command again"
     words = [str(seed) for seed in seeds]
     defaults = msgspec.to_builtins(CrawlPlan())

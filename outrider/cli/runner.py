@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from outrider.model.settings import Settings
 
 HARD_LIMIT = 2
-"""How many times the memory that a runner may use it can have at all: past the first it is ended by its supervisor,
-past the second a single page's wish for more fails."""
+"""How many times the memory that a runner may have in use it can have at all: past the first it is ended by its
+supervisor, past the second the wish for more fails, and with it the page that had it."""
+NEVER_USED = 1 << 30
+"""Address space that threads have for their stacks counts as well, though next to nothing of it is used."""
 
 
 def runner(
@@ -76,5 +78,5 @@ def _limit_memory(allowed: int) -> None:
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = HARD_LIMIT * allowed
+        wanted = HARD_LIMIT * allowed + NEVER_USED
         resource.setrlimit(resource.RLIMIT_DATA, (wanted if most < 0 else min(wanted, most), most))

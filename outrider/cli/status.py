@@ -91,7 +91,7 @@ def status(
     async def looking() -> tuple[Status, str]:
         async with open_crawl(plan, settings) as opened:
             runs = await opened.stores.control.list_runs(opened.name, limit=MOST_RUNS)
-            return await _look(opened, runs), command_again(plan, runs[0] if runs else None)
+            return await _look(opened, runs), crawl_again(plan, runs[0] if runs else None)
 
     found, again = run(looking())
     if as_json:
@@ -100,14 +100,6 @@ def status(
     from outrider.cli.tables import print_facts
 
     print_facts(_facts(found, plan, again))
-
-
-def command_again(plan: "CrawlPlan", last: "Run | None") -> str:
-    """Write the command that goes on with a crawl; what standard input said to the last one is gone."""
-    from outrider.cli.seeds import STANDARD_INPUT
-
-    was_piped = last is not None and last.settings.get("seeds_file") == STANDARD_INPUT
-    return crawl_again(plan, None if was_piped else last)
 
 
 async def _look(opened: Opened, runs: "list[Run]") -> Status:

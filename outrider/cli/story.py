@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from outrider.cli.opened import same_crawl
-from outrider.cli.status import command_again
+from outrider.cli.opened import crawl_again, same_crawl
 from outrider.cli.urls import task_record
 from outrider.control.evidence import Evidence
 from outrider.control.story import Fact, headline, story_of
@@ -24,7 +23,7 @@ def facts_of(evidence: Evidence, plan: CrawlPlan) -> list[Fact]:
 
 def advice(evidence: Evidence, plan: CrawlPlan) -> list[str]:
     """Say what can be done about it, where something can."""
-    again = command_again(plan, evidence.last_run)
+    again = crawl_again(plan, evidence.last_run)
     run_again = [] if evidence.processes else [again]
     match evidence.explanation.cause:
         case Cause.OUT_OF_SCOPE:

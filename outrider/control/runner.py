@@ -31,6 +31,7 @@ from outrider.control.messages import (
 from outrider.crawler.crew import Crew
 from outrider.crawler.progress import CrawlEnding
 from outrider.frontier.protocol import Frontier
+from outrider.model.errors import OutriderError
 from outrider.model.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class Runner:
             if message is not None and message.begin is not None:
                 await self._carry_out(message.begin)
         except Exception as error:  # whatever it is, the supervisor decides what becomes of the job
-            logger.exception("the runner cannot go on")
+            logger.warning("the runner cannot go on: %s", error, exc_info=not isinstance(error, OutriderError))
             self._pipes.say(FromRunner(error=judged(error)))
         finally:
             telling.cancel()

@@ -137,7 +137,10 @@ class Tenure:
             try:
                 await self._begin()
             except Exception as error:  # whatever it is, the job must not wait to be found stale
-                logger.exception("job %s cannot begin", self.job.id, extra={"action": "job_refused"})
+                logger.warning(
+                    "job %s cannot begin: %s", self.job.id, error,
+                    exc_info=not isinstance(error, OutriderError), extra={"action": "job_refused"},
+                )  # fmt: skip
                 return await self._finish(self._after_error(judged(error)))
             return await self._watch()
         finally:

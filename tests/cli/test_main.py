@@ -129,7 +129,7 @@ def test_a_crawl_does_without_standard_streams(tmp_path: Path, closed: str) -> N
 
 def test_standard_input_that_is_closed_has_no_seeds(tmp_path: Path) -> None:
     answer = shell(f"{OUTRIDER} crawl --seeds - --data {tmp_path} <&-")
-    assert answer.returncode == ExitCode.NOTHING_FETCHED
+    assert answer.returncode == ExitCode.REFUSED
     assert "Traceback" not in answer.stderr
 
 
@@ -174,6 +174,39 @@ def test_without_a_usable_seed_nothing_is_begun(tmp_path: Path, with_file: bool)
     assert answer.stderr.startswith(f"outrider: no usable seed: {line}this is neither a URL nor a domain")
     assert answer.stderr.count("\n") == 1
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "# none yet\n", "rank,domain\n"])
+def test_a_file_without_seeds_is_refused_before_anything_is_begun(tmp_path: Path, content: str) -> None:
+    (tmp_path / "seeds.txt").write_text(content)
+    for source in (f"--seeds {tmp_path / 'seeds.txt'}", f"--seeds - < {tmp_path / 'seeds.txt'}"):
+        answer = shell(f"{OUTRIDER} crawl --data {tmp_path / 'data'} {source}")
+        assert answer.returncode == ExitCode.REFUSED
+        assert answer.stderr.startswith("outrider: no usable seed: there is none at all")
+        assert not (tmp_path / "data").exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_begun(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.txt").write_text("mine\n")
+    for output, words in (
+        ("folder", "it is a folder"),
+        ("none/pages.jsonl", "there is no folder"),
+        ("notes.txt/pages.jsonl", "there is no folder"),
+        ("notes.txt", "notes.txt"),
+    ):
+        answer = shell(f"{OUTRIDER} crawl http://127.0.0.1:9/ --data {tmp_path / 'data'} --output {tmp_path / output}")
+        assert answer.returncode in (ExitCode.REFUSED, ExitCode.STORE)
+        assert words in answer.stderr
+        assert answer.stderr.count("\n") == 1
+        assert not (tmp_path / "data").exists()
+    assert (tmp_path / "notes.txt").read_text() == "mine\n"
+
+
+def test_the_output_may_lie_in_the_data_folder_that_the_crawl_makes(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shell(f"{OUTRIDER} crawl http://127.0.0.1:{closed_port()}/ --data {data} --output {data}/p.jsonl --max-wait 0")
+    assert (data / "p.jsonl").exists()
 
 
 def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,8 @@ from outrider.frontier.presence import Presence
 from outrider.model.gate import GateSettings
 from outrider.model.job import RunKind, RunStatus
 from outrider.model.lease import LeaseRequest, Outcome, Report
-from outrider.model.task import CrawlLimits, Discovered, Kind
+from outrider.model.machines import TaskState
+from outrider.model.task import CrawlLimits, Discovered, Kind, Restored
 from outrider.store.opening import open_store
 from tests.cli.conftest import CrawledSite, Outrider
 
@@ -107,14 +108,15 @@ def test_a_long_reason_is_trimmed_for_people_and_whole_for_programs(tmp_path: Pa
     assert (list(told["failures"]), told["runs"][0]["reason"]) == ([reason], reason)
 
 
-@pytest.mark.parametrize("command", [["status"], ["explain", SITE]])
+@pytest.mark.parametrize("command", [["status"], ["explain", SITE], ["retry-failed"]])
 def test_standard_input_is_not_recommended_as_the_place_of_the_seeds(
     tmp_path: Path, outrider: Outrider, command: list[str]
 ) -> None:
     async def begin() -> None:
         async with await open_store(f"sqlite:///{tmp_path / 'outrider.sqlite'}") as stores:
             await stores.urls.create_crawl("DEFAULT", limits=CrawlLimits(robots=False))
-            await stores.urls.add("DEFAULT", [Discovered(url=SITE)])
+            failed = Restored(url=f"{SITE}failed", state=TaskState.FAILED)
+            await stores.urls.restore("DEFAULT", [Restored(url=SITE), failed])
             await stores.control.open_run("DEFAULT", RunKind.CRAWL, settings={"seeds": [], "seeds_file": "-"})
 
     asyncio.run(begin())

@@ -72,6 +72,7 @@ def check_task(model: Model, known: ModelTask | None, task: Task | None) -> None
         last_heartbeat=None if lease is None else lease.last_heartbeat,
         http_status=known.http_status,
         reason=known.reason,
+        metadata=known.metadata,
     )
 
 

@@ -64,7 +64,7 @@ async def test_a_new_task_is_as_it_was_discovered(urls: UrlStore) -> None:
         urls,
         found(
             "http://www.A.example/x", depth=3, priority=7, kind=Kind.SITEMAP, due_in_ms=5 * SECOND,
-            discovery_type=DiscoveryType.FEED,
+            discovery_type=DiscoveryType.FEED, metadata={"a": [1]},
         ),
     )  # fmt: skip
     stored = await task(urls, "http://www.a.example/x")
@@ -72,7 +72,7 @@ async def test_a_new_task_is_as_it_was_discovered(urls: UrlStore) -> None:
         "crawl": "c", "key": "a.example", "url": "http://www.a.example/x", "kind": Kind.SITEMAP,
         "state": TaskState.PENDING, "priority": 7, "depth": 3, "attempt_count": 0, "failures": 0, "deferrals": 0,
         "expiries": 0, "discovered_at": T0, "due_at": T0 + 5 * SECOND, "discovery_type": DiscoveryType.FEED,
-        "last_heartbeat": None, "http_status": None, "reason": None,
+        "last_heartbeat": None, "http_status": None, "reason": None, "metadata": {"a": [1]},
     }  # fmt: skip
 
 

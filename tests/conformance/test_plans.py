@@ -342,6 +342,33 @@ def test_postgres_finds_rows_by_an_index(postgres_plans: dict[str, Any], name: s
             assert not re.fullmatch(r"\(crawl_id = [^()]*\)", condition) or node.get("Relation Name") == "crawls", node
 
 
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("number", [300, 400, 2000])
+async def test_postgres_looks_up_a_queue_by_its_key_however_few_there_seem_to_be(
+    postgres_database: str, number: int, analyzed: bool
+) -> None:
+    """Adders plan while others have not committed their first batch, and so do those who take statistics."""
+    await asyncio.to_thread(migrate.upgrade, postgres_database)
+    adder, observer = await asyncpg.connect(postgres_database), await asyncpg.connect(postgres_database)
+    async with adder.transaction():
+        await adder.execute(f"""
+            INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at)
+            SELECT 1, 'site' || n || '.example', 'site' || n || '.example', 8, 0, 0
+              FROM generate_series(1, {number}) n""")
+        if analyzed:
+            await observer.execute("ANALYZE queues")
+    await adder.close()
+    await observer.close()
+    plans = await explain_all(postgres_database)
+    walks = {
+        name: node
+        for name, plan in plans.items()
+        for node in nodes(plan)
+        if node.get("Relation Name") == "queues" and re.search(r"\bkey = ", node.get("Filter", ""))
+    }
+    assert not walks
+
+
 async def buffers_of(dsn: str, name: str, arguments: str) -> tuple[int, int]:
     """Run a statement and undo it; tell how many rows it gave and how many pages it read for that."""
     connection = await asyncpg.connect(dsn, server_settings=SERVER_SETTINGS)

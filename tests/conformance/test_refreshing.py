@@ -247,3 +247,22 @@ async def test_a_report_with_a_wrong_word_on_changes_is_refused(urls: UrlStore, 
     assert next(iter(fields if "fetch" not in fields else {"similarity": 0})) in answer.detail
     await report(urls, leased, now=T0)
     assert (await task(urls, PAGE)).state is TaskState.COMPLETED
+
+
+async def test_an_exhausted_domain_is_due_with_the_first_of_its_pages_and_in_14_days_at_the_latest(
+    stores: Stores, place: Place
+) -> None:
+    """What was dropped does not count."""
+    urls, control = stores.urls, stores.control
+    await crawl(urls, PAGE)
+    domain = await control.get_domain("a.example")
+    assert domain is not None
+    assert domain.next_crawl_after is not None
+    assert (domain.status, int(domain.next_crawl_after.timestamp() * 1000)) == ("exhausted", await due_at(place))
+    for _ in range(3):
+        due = await due_at(place)
+        await refetch(urls, due, 404)
+    domain = await control.get_domain("a.example")
+    assert domain is not None
+    assert domain.next_crawl_after is not None
+    assert int(domain.next_crawl_after.timestamp() * 1000) == due + 14 * DAY

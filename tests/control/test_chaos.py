@@ -20,7 +20,7 @@ from outrider.model.job import TERMINAL, Job
 from outrider.model.machines import DesiredState, JobStatus
 from outrider.store.sql import migrate
 from tests.cli.commands import Command, command
-from tests.conformance.backends import Place, PostgresBackend, SqliteBackend
+from tests.conformance.backends import Place, PostgresBackend
 from tests.control.supervised import ENVIRONMENT, Watched, runners_of, wait_until, watched
 from tests.recount import check_counts
 from tests.servers import PostgresServer
@@ -235,12 +235,6 @@ async def test_jobs_on_postgresql_outlive_everything(own_server: OwnServer, tmp_
 async def test_jobs_on_postgresql_outlive_everything_for_minutes(own_server: OwnServer, tmp_path: Path) -> None:
     async with watched(own_server.place, pages=LONG.pages, hosts=hosts(LONG.jobs)) as at:
         await endure(at, tmp_path, LONG, own_server.server.restart)
-
-
-@pytest.fixture
-def sqlite_place(request: pytest.FixtureRequest) -> Place:
-    backend = SqliteBackend(request)
-    return Place(backend, backend.create())
 
 
 async def test_jobs_on_sqlite_outlive_everything_that_happens_to_one_supervisor(

@@ -57,10 +57,10 @@ async def test_a_runner_whose_supervisor_is_killed_stops_itself_and_another_supe
 
 
 async def test_a_supervisor_that_was_stopped_for_too_long_can_change_nothing_when_it_goes_on(
-    place: Place, tmp_path: Path
+    postgres_place: Place, tmp_path: Path
 ) -> None:
     """Invariant 9, Jobs: fenced by the epoch."""
-    async with watched(place, pages=PAGES) as at, AsyncExitStack() as stack:
+    async with watched(postgres_place, pages=PAGES) as at, AsyncExitStack() as stack:
         first = await supervise(stack, at, tmp_path, "first")
         job = await at.submit(delay=0.05, per_domain=1)
         runner = await runner_at_work(at, first, 5)
@@ -77,10 +77,10 @@ async def test_a_supervisor_that_was_stopped_for_too_long_can_change_nothing_whe
 
 
 async def test_a_runner_that_wakes_up_after_its_job_went_to_another_can_change_nothing(
-    place: Place, tmp_path: Path
+    postgres_place: Place, tmp_path: Path
 ) -> None:
     """Invariant 2, Exclusivity, and Invariant 9, Jobs."""
-    async with watched(place, pages=PAGES) as at, AsyncExitStack() as stack:
+    async with watched(postgres_place, pages=PAGES) as at, AsyncExitStack() as stack:
         first = await supervise(stack, at, tmp_path, "first")
         job = await at.submit(delay=0.05, per_domain=1)
         runner = await runner_at_work(at, first, 5)
@@ -123,9 +123,9 @@ async def test_a_service_with_runners_on_sqlite_does_it_all(tmp_path: Path) -> N
 
 
 async def test_an_orderly_stop_of_the_command_ends_its_runners_and_gives_the_job_back(
-    place: Place, tmp_path: Path
+    sqlite_place: Place, tmp_path: Path
 ) -> None:
-    async with watched(place, pages=PAGES) as at, AsyncExitStack() as stack:
+    async with watched(sqlite_place, pages=PAGES) as at, AsyncExitStack() as stack:
         first = await supervise(stack, at, tmp_path, "first")
         job = await at.submit(delay=0.1, per_domain=1)
         runner = await runner_at_work(at, first, 5)

@@ -36,8 +36,8 @@ async def test_a_job_is_run_to_its_end(place: Place) -> None:
     assert set(at.visits.paths.values()) == {1}
 
 
-async def test_a_limit_on_pages_ends_a_job_with_that_reason(place: Place) -> None:
-    async with watched(place, pages=PAGES) as at, at.supervised():
+async def test_a_limit_on_pages_ends_a_job_with_that_reason(sqlite_place: Place) -> None:
+    async with watched(sqlite_place, pages=PAGES) as at, at.supervised():
         job = await at.becomes(await at.submit(max_pages=7), JobStatus.COMPLETED)
         assert job.reason == "limit"
         assert (await at.pages(job)).completed == 7
@@ -54,16 +54,16 @@ async def test_an_idle_supervisor_fetches_the_first_page_within_a_second_of_the_
     assert took < (1.0 if place.dsn.startswith("postgres") else 2.0)
 
 
-async def test_the_first_job_by_priority_then_by_age_is_run_first(place: Place) -> None:
-    async with watched(place, pages=2) as at:
+async def test_the_first_job_by_priority_then_by_age_is_run_first(sqlite_place: Place) -> None:
+    async with watched(sqlite_place, pages=2) as at:
         jobs = [await at.submit(priority=priority) for priority in (0, 0, 5)]
         async with at.supervised():
             ended = [await at.becomes(job, JobStatus.COMPLETED) for job in jobs]
     assert sorted(ended, key=lambda job: str(job.started_at)) == [ended[2], ended[0], ended[1]]
 
 
-async def test_an_order_that_makes_no_sense_fails_its_job_for_good(place: Place) -> None:
-    async with watched(place, pages=1) as at, at.supervised():
+async def test_an_order_that_makes_no_sense_fails_its_job_for_good(sqlite_place: Place) -> None:
+    async with watched(sqlite_place, pages=1) as at, at.supervised():
         senseless = await at.stores.control.submit_job(JobRequest(payload={"seeds": 7}))
         unusable = await at.submit(seeds=("nowhere",))
         first, second = await at.becomes(senseless, JobStatus.FAILED), await at.becomes(unusable, JobStatus.FAILED)
@@ -85,8 +85,8 @@ async def test_a_runner_that_is_killed_costs_a_retry_and_no_page(place: Place) -
         await at.check_whole(job, PAGES)
 
 
-async def test_a_job_whose_retries_are_used_up_fails_with_what_happened(place: Place) -> None:
-    async with watched(place, pages=PAGES) as at, at.supervised() as supervisor:
+async def test_a_job_whose_retries_are_used_up_fails_with_what_happened(sqlite_place: Place) -> None:
+    async with watched(sqlite_place, pages=PAGES) as at, at.supervised() as supervisor:
         job = await at.submit(max_retries=0, **LONG)
         await at.visits.reach(1)
         send(await runner_of(supervisor), signal.SIGKILL)
@@ -109,8 +109,8 @@ async def test_a_frozen_runner_is_killed_and_its_job_goes_on(place: Place) -> No
         await at.check_whole(job, PAGES)
 
 
-async def test_a_runner_that_takes_too_much_memory_is_ended(place: Place) -> None:
-    async with watched(place, pages=PAGES) as at, at.supervised(memory_limit=1 << 20):
+async def test_a_runner_that_takes_too_much_memory_is_ended(sqlite_place: Place) -> None:
+    async with watched(sqlite_place, pages=PAGES) as at, at.supervised(memory_limit=1 << 20):
         ended = await at.becomes(await at.submit(max_retries=0, **LONG), JobStatus.FAILED)
     assert ended.error_kind == "out_of_memory"
     assert "of which it may have 1" in str(ended.error_message)
@@ -146,9 +146,11 @@ async def test_a_cancel_ends_a_runner_and_all_leases_of_its_crawl(place: Place) 
 
 
 @pytest.mark.parametrize(("wish", "end"), WISHES)
-async def test_a_wish_is_granted_though_the_runner_is_frozen(place: Place, wish: DesiredState, end: JobStatus) -> None:
+async def test_a_wish_is_granted_though_the_runner_is_frozen(
+    sqlite_place: Place, wish: DesiredState, end: JobStatus
+) -> None:
     """Invariant 9, Jobs: what the user asked for wins over recovery."""
-    async with watched(place, pages=PAGES) as at, at.supervised() as supervisor:
+    async with watched(sqlite_place, pages=PAGES) as at, at.supervised() as supervisor:
         job = await at.submit(**LONG)
         await at.visits.reach(3)
         send(await runner_of(supervisor), signal.SIGSTOP)
@@ -158,8 +160,10 @@ async def test_a_wish_is_granted_though_the_runner_is_frozen(place: Place, wish:
 
 
 @pytest.mark.parametrize(("wish", "end"), WISHES)
-async def test_a_wish_is_granted_though_nobody_has_begun(place: Place, wish: DesiredState, end: JobStatus) -> None:
-    async with watched(place, pages=1) as at:
+async def test_a_wish_is_granted_though_nobody_has_begun(
+    sqlite_place: Place, wish: DesiredState, end: JobStatus
+) -> None:
+    async with watched(sqlite_place, pages=1) as at:
         job = await at.submit()
         await at.stores.control.set_desired_state(job.id, wish)
         async with at.supervised():
@@ -198,9 +202,9 @@ async def test_a_job_that_was_taken_away_is_let_go_of_at_once(place: Place) -> N
         await at.check_whole(job, PAGES)
 
 
-async def test_idle_runners_join_the_crawl_with_most_to_do_and_leave_it_for_a_job(place: Place) -> None:
+async def test_idle_runners_join_the_crawl_with_most_to_do_and_leave_it_for_a_job(sqlite_place: Place) -> None:
     hosts = [f"127.0.0.{number}" for number in range(1, 7)]
-    async with watched(place, pages=MANY, hosts=hosts) as at, at.supervised(runners=2) as supervisor:
+    async with watched(sqlite_place, pages=MANY, hosts=hosts) as at, at.supervised(runners=2) as supervisor:
         seeds = tuple(f"{base}/" for base in at.site.base_urls)
         large = await at.submit(seeds=seeds, concurrency=1, robots=False)
         await wait_for(lambda: len(supervisor._joining._helpers) == 1, "a helper")
@@ -214,14 +218,14 @@ async def test_idle_runners_join_the_crawl_with_most_to_do_and_leave_it_for_a_jo
         assert (await at.job(large)).retry_count == 0
 
 
-async def test_a_supervisor_is_registered_while_it_lives(place: Place) -> None:
-    async with watched(place, pages=1) as at, at.supervised() as supervisor:
+async def test_a_supervisor_is_registered_while_it_lives(sqlite_place: Place) -> None:
+    async with watched(sqlite_place, pages=1) as at, at.supervised() as supervisor:
         workers = await wait_until(at.stores.control.list_workers, "a worker")
         assert [(worker.worker_id, worker.kind.value) for worker in workers] == [(supervisor.name, "supervisor")]
 
 
-async def test_fresh_begins_anew(place: Place) -> None:
-    async with watched(place, pages=3) as at, at.supervised():
+async def test_fresh_begins_anew(sqlite_place: Place) -> None:
+    async with watched(sqlite_place, pages=3) as at, at.supervised():
         first = await at.becomes(await at.submit(), JobStatus.COMPLETED)
         again = JobRequest(payload={**first.payload, "fresh": True}, crawl=first.crawl)
         job = await at.becomes(await at.stores.control.submit_job(again), JobStatus.COMPLETED)

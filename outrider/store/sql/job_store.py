@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from outrider.model.errors import InvalidInput
+from outrider.model.errors import InvalidInput, shown
 from outrider.model.identifiers import new_uuid7
 from outrider.model.job import (
     STALE_AFTER_MS,
@@ -130,6 +130,9 @@ class SqlJobStore:
     async def desired_states(self, jobs: Sequence[tuple[str, int]]) -> dict[str, DesiredState | None]:
         """Hear what the users of many jobs want, each under its epoch."""
         check_batch(jobs, "jobs")
+        for each in jobs:
+            if not isinstance(each, tuple) or len(each) != 2:
+                raise InvalidInput(f"a job is named by its id and epoch, not {shown(each)}")
         readable = [(check_job_id(job_id), check_number(epoch, "epoch", 0, LARGEST)) for job_id, epoch in jobs]
         if not readable:
             return {}

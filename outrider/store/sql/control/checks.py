@@ -18,6 +18,7 @@ from outrider.store.checks import (
     check_moment,
     check_name,
     check_number,
+    check_record,
     check_span,
     check_text,
     readable_uuid,
@@ -49,6 +50,8 @@ def checked_change(change: DomainChange) -> DomainChange:
     check_number(change.expected_version, "expected_version", 0, LARGEST)
     if change.worker is not None:
         check_name(change.worker, "worker")
+    if change.actor is not None:
+        check_name(change.actor, "actor")
     check_text(change.block_reason, "block_reason")
     check_text(change.block_reason_code, "block_reason_code", MAX_REASON_CODE_CHARACTERS)
     if change.next_crawl_after is not None:
@@ -104,6 +107,7 @@ def check_filter(which: JobFilter) -> None:
 
 def check_quota(quota: JobQuota) -> None:
     """Check the numbers of a quota."""
+    check_record(quota, "quota", JobQuota)
     for field in quota.__struct_fields__:
         if getattr(quota, field) is not None:
             check_number(getattr(quota, field), field, 0, LARGEST)

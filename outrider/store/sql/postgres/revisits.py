@@ -59,6 +59,10 @@ REVISITS: Catalogue = {
          WHERE t.state = 3 AND NOT EXISTS (
             SELECT FROM revisits v WHERE v.crawl_id = t.crawl_id AND v.key = t.key AND v.hash = t.hash)"""),
     "is_refreshed": Sql("SELECT true FROM revisits WHERE crawl_id = $1 LIMIT 1"),
+    "next_due_of_domains": Sql(f"""
+        SELECT w.domain, v.due_at FROM unnest($1::text[]) AS w (domain)
+         CROSS JOIN LATERAL (
+            SELECT due_at FROM revisits WHERE domain = w.domain AND due_at < {NEVER} ORDER BY due_at LIMIT 1) v"""),
     "delete_revisits": Sql("""
         DELETE FROM revisits v
          USING (SELECT $1::int AS crawl_id, * FROM unnest($2::text[], $3::bytea[]) AS w (key, hash) OFFSET 0) w

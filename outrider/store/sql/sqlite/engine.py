@@ -151,6 +151,8 @@ class SqliteEngine:
         self._of_thread = threading.local()
         self._connection = self._opened()
         self._watching = self._opened()
+        # It is asked on the event loop, which must not wait for a lock.
+        self._watching.execute("PRAGMA busy_timeout = 0")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="outrider-reader")
         self._writer = threading.Thread(target=self._write_forever, name="outrider-writer", daemon=True)
         self._checkpointer = Checkpointer(dsn)

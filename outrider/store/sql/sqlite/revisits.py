@@ -52,6 +52,10 @@ REVISITS: Catalogue = {
          WHERE t.state = 3 AND NOT EXISTS (
             SELECT 1 FROM revisits v WHERE v.crawl_id = t.crawl_id AND v.key = t.key AND v.hash = t.hash)"""),
     "is_refreshed": Sql("SELECT 1 FROM revisits WHERE crawl_id = ?1 LIMIT 1"),
+    "next_due_of_domains": Sql(f"""
+        WITH w (domain) AS (VALUES {{rows}})
+        SELECT w.domain, min(v.due_at) FROM w CROSS JOIN revisits v INDEXED BY revisits_domain ON v.domain = w.domain
+         WHERE v.due_at < {NEVER} GROUP BY w.domain"""),
     # Row by row: with a list of pairs, SQLite would go through the whole crawl.
     "delete_revisits": Sql("DELETE FROM revisits WHERE crawl_id = ?1 AND key = ?2 AND hash = ?3"),
     "delete_queue_revisits": Sql("DELETE FROM revisits WHERE crawl_id = ?1 AND key = ?2"),

@@ -176,7 +176,7 @@ CREATE TABLE gates (
         band INTEGER NOT NULL DEFAULT 8,
         robots_version TEXT,
         robots_expires_at INTEGER
-    , status TEXT NOT NULL DEFAULT 'pending', errors_in_row INTEGER NOT NULL DEFAULT 0, error_at INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID
+    , status TEXT NOT NULL DEFAULT 'pending', errors_in_row INTEGER NOT NULL DEFAULT 0, error_at INTEGER NOT NULL DEFAULT 0, own_band INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID
     ;
 CREATE TABLE job_history (
             history_id integer PRIMARY KEY AUTOINCREMENT,
@@ -411,6 +411,7 @@ CREATE TRIGGER domains_status_of_gate AFTER UPDATE OF status ON domains FOR EACH
     END;
 CREATE INDEX revisits_due ON revisits (crawl_id, due_at);
 CREATE INDEX revisits_domain ON revisits (domain, due_at);
+CREATE INDEX domains_woken ON domains (domain) WHERE status = 'pending' AND last_crawled_at IS NOT NULL;
 CREATE INDEX schedules_due ON schedules (due_at);
 CREATE UNIQUE INDEX schedules_crawl ON schedules (crawl);
 DELETE FROM "sqlite_sequence";

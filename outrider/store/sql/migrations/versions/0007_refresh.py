@@ -65,6 +65,7 @@ SCHEDULES = """
 INDEXES = {
     "revisits_due": "revisits (crawl_id, due_at)",
     "revisits_domain": "revisits (domain, due_at)",
+    "domains_woken": "domains (domain) WHERE status = 'pending' AND last_crawled_at IS NOT NULL",
     "schedules_due": "schedules (due_at)",
     "schedules_crawl": "schedules (crawl)",
 }
@@ -84,5 +85,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop them with what is in them."""
     op.execute("ALTER TABLE crawl_log DROP COLUMN similarity")
+    op.execute("DROP INDEX domains_woken")
     op.execute("DROP TABLE schedules")
     op.execute("DROP TABLE revisits")

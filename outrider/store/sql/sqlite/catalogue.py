@@ -1,0 +1,10 @@
+"""All statements in SQLite's dialect."""
+
+from outrider.policy.domain_priority import PriorityWeights
+from outrider.store.sql.script import Catalogue
+from outrider.store.sql.sqlite import control, lives, priorities, urls
+
+
+def catalogue(weights: PriorityWeights) -> Catalogue:
+    """Put them together, those of priorities for these weights."""
+    return {**urls.CATALOGUE, **control.CATALOGUE, **lives.CATALOGUE, **priorities.catalogue(weights)}
