@@ -166,7 +166,8 @@ async def work_for(
 
     # Never used before: leases of a process that had the same name are not ours.
     name = f"{socket.gethostname()[:150]}-{os.getpid()}-{new_uuid7()}"
-    async with Crew(frontier, plan, lease_ms=settings.crash_threshold_ms, name=name) as crew:
+    lease_ms, remembers = settings.crash_threshold_ms, settings.enable_refresh_mode
+    async with Crew(frontier, plan, lease_ms=lease_ms, name=name, remembers=remembers) as crew:
         _tell(f"working for {crawl or 'all crawls'} at {frontier.base}")
         ending = await crew.work(crawl, stop, until_done=until_done)
         progress = crew.progress

@@ -134,7 +134,14 @@ class Runner:
     async def _carry_out(self, begin: Begin) -> None:
         async with (
             self._open_frontier(begin.reach, begin.settings) as frontier,
-            Crew(frontier, begin.plan, lease_ms=begin.lease_ms, name=begin.worker, run_id=begin.run_id) as self._crew,
+            Crew(
+                frontier,
+                begin.plan,
+                lease_ms=begin.lease_ms,
+                name=begin.worker,
+                run_id=begin.run_id,
+                remembers=begin.settings.enable_refresh_mode,
+            ) as self._crew,
         ):
             while True:
                 self._is_working = True

@@ -340,6 +340,10 @@ class ControlStore(JobStore, Protocol):
         """
         ...
 
+    async def refresh_candidates(self, *, limit: int = ..., now: int | None = None) -> list[str]:
+        """Name the domains whose refresh is due: exhausted ones, and those that were woken; the best yield first."""
+        ...
+
     async def recalculate_priorities(
         self, *, after: str = "", limit: int = ..., now: int | None = None
     ) -> PriorityBatch:

@@ -139,6 +139,15 @@ CATALOGUE: Catalogue = {
          GROUP BY status ORDER BY status"""),
     # ------------------------------------------------------------------ jobs
     "lock_crawl_of_jobs": NOTHING,
+    # Who wakes domains has made those pending that were exhausted: they are still to be refreshed.
+    "refresh_candidates": Sql(f"""
+        SELECT domain FROM (
+            SELECT domain, image_yield_rate, last_crawled_at FROM domains
+             WHERE status = 'exhausted' AND next_crawl_after <= {moment(1)}
+             UNION ALL
+            SELECT domain, image_yield_rate, last_crawled_at FROM domains
+             WHERE status = 'pending' AND last_crawled_at IS NOT NULL) AS due
+         ORDER BY image_yield_rate DESC NULLS LAST, last_crawled_at LIMIT ?2"""),
     "insert_job": Sql(f"""
         INSERT INTO crawl_jobs (id, crawl, payload, priority, created_at, available_at, max_retries, source_id,
                                 user_id, idempotency_key, labels, key_id, webhook_url, webhook_secret, updated_at)
