@@ -167,7 +167,14 @@ async def work_for(
     # Never used before: leases of a process that had the same name are not ours.
     name = f"{socket.gethostname()[:150]}-{os.getpid()}-{new_uuid7()}"
     scheduling = Scheduling.of(settings, claims=plan.claims)
-    async with Crew(frontier, plan, lease_ms=settings.crash_threshold_ms, name=name, scheduling=scheduling) as crew:
+    async with Crew(
+        frontier,
+        plan,
+        lease_ms=settings.crash_threshold_ms,
+        name=name,
+        scheduling=scheduling,
+        remembers=settings.enable_refresh_mode,
+    ) as crew:
         _tell(f"working for {crawl or 'all crawls'} at {frontier.base}")
         ending = await crew.work(crawl, stop, until_done=until_done)
         progress = crew.progress
