@@ -23,7 +23,8 @@ from outrider.model.machines import DomainStatus
 from outrider.model.url import UrlRefused, canonical_domain
 from outrider.store.opening import Stores
 
-AT_ONCE: Final = 1_000
+AT_ONCE: Final = 250
+"""So few that a service which is asked for it answers others in between."""
 LOGGED_AT_ONCE: Final = 50_000
 BACKFILLED: Final = "backfill"
 MOST_NAMED: Final = 3

@@ -18,8 +18,8 @@ from outrider.store.sql.control_store import SqlControlStore
 from outrider.store.sql.postgres import domain_care
 from outrider.store.sql.url_store import SqlUrlStore
 from tests.conformance.backends import Place
-from tests.conformance.controlling import DAY, NOW, at, execute
-from tests.conformance.test_job_plans import RecordingEngine
+from tests.conformance.controlling import DAY, NOW, at, execute, plan_of
+from tests.conformance.test_job_plans import UUID_IN_SQLITE, Null, RecordingEngine
 from tests.everything import use_every_domain_operation
 
 PENDING, ACTIVE, EXHAUSTED, BLOCKED, UNREACHABLE = DomainStatus
@@ -133,6 +133,42 @@ async def test_the_top_is_ordered_by_images_stored_and_then_by_images_found(
     names = [each.domain for each in await control.top_domains()]
     assert names == ["stored.example", "found.example", "nothing.example"]
     assert [each.domain for each in await control.top_domains(1)] == ["stored.example"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        ("domains_by_priority", "domains_priority"),
+        ("domains_by_yield", "domains_yield"),
+        ("domains_by_crawled", "domains_last_crawled"),
+        ("top_domains", "domains_yield"),
+    ],
+)
+async def test_a_page_of_many_domains_is_read_in_the_order_of_an_index(
+    statement: str, index: str, stores: Stores, place: Place
+) -> None:
+    await execute(place, many_domains(place), "ANALYZE domains")
+    nothing = None if place.dsn.startswith("sqlite") else Null()
+    values = (50,) if statement == "top_domains" else (nothing, NOW if "crawled" in statement else 5, OLD_ID, 50)
+    plan = await plan_of(statement, values, place)
+    assert index in plan, plan
+    for waste in ("Seq Scan", "SCAN domains\n", "USE TEMP B-TREE FOR ORDER BY"):
+        assert waste not in plan, plan
+
+
+def many_domains(place: Place) -> str:
+    """Write very many domains past the store."""
+    columns = """id, domain, parent_domain, first_seen_at, updated_at, priority_score, image_yield_rate,
+                 last_crawled_at"""
+    moment = "'2026-01-02T03:04:05.678Z'"
+    crawled = "'2026-01-02T03:' || (10 + n % 50) || ':05.678Z'"
+    if place.dsn.startswith("sqlite"):
+        values = f"'d' || n, 'd', {moment}, {moment}, n % 50, n % 50 / 10.0, {crawled}"
+        return f"""
+            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
+            INSERT INTO domains ({columns}) SELECT {UUID_IN_SQLITE}, {values} FROM numbers"""
+    values = f"'d' || n, 'd', {moment}, {moment}, n % 50, n % 50 / 10.0, CAST({crawled} AS timestamptz)"
+    return f"INSERT INTO domains ({columns}) SELECT gen_random_uuid(), {values} FROM generate_series(1, 10000) n"
 
 
 # ----------------------------------------------------------------------- orders
