@@ -252,6 +252,17 @@ CATALOGUE: Catalogue = {
                + (SELECT count(*) FROM leases l
                    WHERE l.domain = w.domain AND l.run_id = $1::uuid AND l.kind = 0)
           FROM unnest($2::text[]) AS w (domain)"""),
+    # Queues that have something to give soon, or something in flight that may bring more, by the pages they have had.
+    "queues_by_pages": Sql("""
+        SELECT n.pages, count(*)
+          FROM (SELECT q.key FROM generate_series(0, 15) AS b (band)
+                 CROSS JOIN LATERAL (SELECT key FROM queues
+                                      WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2
+                                      ORDER BY ready_at LIMIT $3) q
+                 UNION SELECT key FROM (SELECT DISTINCT key FROM leases WHERE crawl_id = $1 LIMIT $3) l) w
+         CROSS JOIN LATERAL (SELECT coalesce(sum(completed + assigned), 0)::bigint AS pages FROM counts c
+                              WHERE c.crawl_id = $1 AND c.key = w.key AND c.kind = 0) n
+         GROUP BY n.pages"""),
     "wake_delayed": Sql("""
         UPDATE tasks t SET delayed = false
           FROM unnest($3::text[]) AS w (key)

@@ -106,7 +106,7 @@ CREATE TABLE crawls (
         turn INTEGER NOT NULL DEFAULT 0,
         limited_run TEXT,
         created_at INTEGER NOT NULL
-    , conduct TEXT, fair_level INTEGER, fair_level_at INTEGER NOT NULL DEFAULT 0) STRICT
+    , conduct TEXT) STRICT
     ;
 CREATE TABLE domain_history (
         history_id integer PRIMARY KEY AUTOINCREMENT,

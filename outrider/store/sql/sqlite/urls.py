@@ -182,6 +182,15 @@ CATALOGUE: Catalogue = {
                coalesce((SELECT sum(r.pages) FROM run_counts r WHERE r.run_id = ?1 AND r.domain = w.domain), 0)
                + (SELECT count(*) FROM leases l WHERE l.domain = w.domain AND l.run_id = ?1 AND l.kind = 0)
           FROM w"""),
+    # Queues that have something to give soon, or something in flight that may bring more, by the pages they have had.
+    "queues_by_pages": Sql(f"""
+        SELECT pages, count(*) FROM (
+            SELECT (SELECT coalesce(sum(c.completed + c.assigned), 0) FROM counts c
+                     WHERE c.crawl_id = ?1 AND c.key = w.key AND c.kind = 0) AS pages
+              FROM (SELECT * FROM (SELECT q.key FROM {BANDS} b CROSS JOIN queues q
+                                    WHERE q.crawl_id = ?1 AND q.band = b.column1 AND q.ready_at <= ?2 LIMIT ?3)
+                     UNION SELECT * FROM (SELECT DISTINCT key FROM leases WHERE crawl_id = ?1 LIMIT ?3)) AS w)
+         GROUP BY pages"""),
     "wake_delayed": Sql("""
         WITH w (key) AS (VALUES {rows})
         UPDATE tasks AS t SET delayed = 0

@@ -43,7 +43,7 @@ def checked_request(request: LeaseRequest, settings: Settings) -> LeaseRequest:
     most = request.max_per_queue
     if most is not None and (type(most) is not int or most < 1):
         raise InvalidInput(f"max_per_queue must be a whole number from 1, not {shown(most)}")
-    for field in ("scheduled", "claims"):
+    for field in ("scheduled", "fair", "claims"):
         if type(getattr(request, field)) is not bool:
             raise InvalidInput(f"{field} must be true or false, not {shown(getattr(request, field))}")
     if request.run_id is None:

@@ -19,6 +19,7 @@ from outrider.model.settings import Settings
 from outrider.model.task import NEVER, CrawlState, DiscoveryType, Kind
 from outrider.model.url import url_hash
 from outrider.policy import politeness
+from outrider.policy.fair_share import fair_level
 from outrider.store.sql.script import Call, Row, Script, Value
 from outrider.store.sql.urls import crawls, gates
 from outrider.store.sql.urls.counting import ASSIGNED, PENDING, CountChanges
@@ -30,6 +31,9 @@ from outrider.store.sql.urls.waking import LIMITED
 ROUNDS = 10
 QUEUES_PER_ROUND = 16
 """At least so many queues are looked at in a round, however few slots are free."""
+MOST_SHARED = 10_000
+"""Up to so many pages a crawl's total is shared fairly, and so many queues are counted for it."""
+SHARED_WITHIN_MS = 10_000
 EXCLUDED_AGAIN_MS = 1_000
 """When to look again at a task whose URL is leased in another crawl."""
 
@@ -116,6 +120,7 @@ def _from_crawl(
     pages = yield from _pages_allowed(stored)
     moment = yield from crawls.clock(now)
     lease_ms = request.lease_ms or settings.crash_threshold_ms
+    level = (yield from _level(stored.crawl_id, pages, moment)) if _is_shared(stored, request, settings) else None
     leases: list[Lease] = []
     looked: list[str] = []
     for _ in range(ROUNDS):
@@ -128,7 +133,7 @@ def _from_crawl(
         else:
             rows = yield Call("ready_queues", (stored.crawl_id, moment, wanted, looked))
         queues = [ReadyQueue(*row) for row in rows]
-        round_ = Round(stored, request, moment, lease_ms, ordinals, settings)
+        round_ = Round(stored, request, moment, lease_ms, ordinals, settings, level)
         yield from look(round_, queues, free, changes)
         yield from _grant(round_, changes)
         yield from _move_queues(round_, queues)
@@ -139,6 +144,21 @@ def _from_crawl(
         if len(queues) < wanted:
             break
     return leases, NoWork.LIMIT if pages <= 0 else NoWork.WAITING
+
+
+def _is_shared(stored: StoredCrawl, request: LeaseRequest, settings: Settings) -> bool:
+    """Tell whether the crawl's total is to be shared fairly; a large one is not worth the counting."""
+    most = stored.crawl.limits.max_pages
+    return request.fair and settings.enable_per_domain_budget and most is not None and most <= MOST_SHARED
+
+
+def _level(crawl_id: int, remaining: int, now: int) -> Script[int]:
+    """Work out to how many pages each queue may come; nobody else can lease from the crawl meanwhile.
+
+    A queue that cannot be served soon has its share when it comes back, of what is left then.
+    """
+    rows = yield Call("queues_by_pages", (crawl_id, now + SHARED_WITHIN_MS, MOST_SHARED))
+    return fair_level({int(row[0]): int(row[1]) for row in rows}, remaining)
 
 
 def _pages_allowed(stored: StoredCrawl) -> Script[int]:

@@ -11,6 +11,7 @@ from outrider.model.settings import Settings
 from outrider.model.task import MAX_BATCH, MAX_PRIORITY, NEVER, DiscoveryType, Kind
 from outrider.model.url import locate, url_hash
 from outrider.policy import politeness
+from outrider.policy.fair_share import pages_left
 from outrider.policy.politeness import Leased, Traffic
 from outrider.store.sql.script import Call, Script
 from outrider.store.sql.urls import gates
@@ -24,6 +25,8 @@ MIXED_LOOK = 8
 """How many tasks of a queue of several domains are looked at for one whose gate is open."""
 MIXED_DEEPEST = MAX_BATCH
 MIXED_AGAIN_MS = 1_000
+SHARE_AGAIN_MS = 250
+"""When to look again at a queue that has had its share, for others may have run dry."""
 HELD_AGAIN_MS = 20
 """When to look again at a queue whose gate somebody held."""
 
@@ -83,6 +86,7 @@ class Round:
         lease_ms: int,
         ordinals: Iterator[int],
         settings: Settings,
+        level: int | None,
     ) -> None:
         self.crawl_id = stored.crawl_id
         self.limits = stored.crawl.limits
@@ -106,6 +110,10 @@ class Round:
         """Domains of tasks that could not be leased, because their URLs are leased elsewhere."""
         self.ordinals = ordinals
         self.settings = settings
+        self.level = level
+        """To how many pages each queue may come while a total for all of them lasts."""
+        self.share: dict[str, int] = {}
+        """How many more pages of a queue are within that level."""
         self.lives: dict[str, Life] = {}
         """The lives of domains that are not active yet, or not any more, locked."""
 
@@ -162,6 +170,10 @@ class Round:
         if pages <= 0:
             self.opens[queue.key] = LIMITED
             return 0
+        pages = min(pages, self.share.get(queue.key, NEVER))
+        if pages <= 0:
+            self.opens[queue.key] = self.now + SHARE_AGAIN_MS
+            return 0
         robots_at = politeness.waits_for_robots_until(gate, self.limits)
         if robots_at > self.now:
             self.opens[queue.key] = max(robots_at, politeness.opens_at(gate))
@@ -190,6 +202,8 @@ class Round:
         )
         if task.kind == Kind.PAGE:
             self.allowance[queue.key] -= 1
+            if queue.key in self.share:
+                self.share[queue.key] -= 1
             if domain in self.budget:
                 self.budget[domain] -= 1
 
@@ -245,10 +259,13 @@ def look(round_: Round, queues: list[ReadyQueue], slots: int, changes: CountChan
 
 def _work_out_allowances(round_: Round, queues: list[ReadyQueue]) -> Script[None]:
     """Work out how many more pages each queue's own limit allows."""
-    limited = [(queue.key,) for queue in queues if queue.page_limit is not None]
+    level = round_.level
+    limited = [(queue.key,) for queue in queues if queue.page_limit is not None or level is not None]
     done = {row[0]: row[1] for row in (yield Call("pages_of_queues", (round_.crawl_id,), limited))}
     for queue in queues:
         limit = queue.page_limit
+        if level is not None:
+            round_.share[queue.key] = pages_left(level, done.get(queue.key, 0))
         round_.allowance[queue.key] = NEVER if limit is None else limit - done.get(queue.key, 0)
 
 

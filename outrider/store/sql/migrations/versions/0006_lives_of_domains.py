@@ -24,7 +24,6 @@ COLUMNS = {
     },
     "leases": {"claim_version": "integer"},
     "domains": {"claim_version": "integer"},
-    "crawls": {"fair_level": "bigint", "fair_level_at": "bigint NOT NULL DEFAULT 0"},
 }
 
 HISTORY = """
