@@ -14,13 +14,15 @@ from typing import Final, NamedTuple
 from outrider.cli.display import Display, ProgressMode, make_display
 from outrider.cli.exits import ExitCode, exit_code_of
 from outrider.cli.running import run_to_its_end
-from outrider.cli.seeds import Seed, Seeds, read_seeds
+from outrider.cli.seeds import MOST_RANK, Seed, Seeds, read_seeds
 from outrider.cli.summary import print_summary, summarise
 from outrider.crawler.execution import Execution
 from outrider.crawler.file_lock import told
 from outrider.crawler.page_lines import STANDARD_OUTPUT, PageLines
 from outrider.crawler.plan import LOG_FILE, CrawlPlan
 from outrider.crawler.progress import CrawlEnding, Snapshot
+from outrider.crawler.scheduling import Scheduling
+from outrider.crawler.seeding import ListedSeed
 from outrider.model.errors import InvalidInput
 from outrider.model.settings import Settings
 from outrider.model.task import Discovered, DiscoveryType
@@ -31,12 +33,14 @@ REFUSALS_SHOWN: Final = 10
 
 def carry_out(plan: CrawlPlan, settings: Settings, mode: ProgressMode) -> ExitCode:
     """Execute a plan with a display and a summary; tell the exit code."""
-    if not plan.seeds and plan.seeds_file is None:
+    scheduling = Scheduling.of(settings, claims=plan.claims)
+    if not plan.seeds and plan.seeds_file is None and not scheduling.from_domains:
         raise InvalidInput("name at least one seed: outrider crawl https://example.org, or --seeds FILE")
     if mode is ProgressMode.AUTO and plan.output == "-" and sys.stdout.isatty():
         mode = ProgressMode.PLAIN  # a picture that is drawn anew and lines of results do not go together
     seeds = read_seeds(plan)
-    usable = usable_seeds(seeds)
+    is_seeded = bool(plan.seeds) or plan.seeds_file is not None
+    usable = usable_seeds(seeds) if is_seeded else iter(seeds)  # without seeds, the domains table has the work
     check_output(plan)
     _allow_many_connections()
     display = make_display(mode)
@@ -107,8 +111,13 @@ async def _execute(
 def discovered(usable: Iterator[Seed], seeds: Seeds, display: Display) -> Iterator[Discovered]:
     """Give the seeds as discoveries, and tell of those that are none."""
     for seed in usable:
-        priority = priority_of(DiscoveryType.SEED, rank=seed.rank)
-        yield Discovered(url=seed.url, priority=priority, discovery_type=DiscoveryType.SEED)
+        yield ListedSeed(
+            url=seed.url,
+            priority=priority_of(DiscoveryType.SEED, rank=seed.rank),
+            discovery_type=DiscoveryType.SEED,
+            rank=None if seed.rank is None or seed.rank > MOST_RANK else seed.rank,
+            source=seeds.source,
+        )
     for refusal in seeds.refusals[:REFUSALS_SHOWN]:
         display.message(f"seed refused: {refusal}")
     if seeds.refused > REFUSALS_SHOWN:

@@ -63,11 +63,15 @@ async def open_frontier(reach: "Reach", settings: "Settings") -> "AsyncIterator[
         async with connect(reach.service, patience_s=STORE_PATIENCE_S) as remote:
             yield remote
         return
+    from outrider.frontier.claiming import Claiming
     from outrider.frontier.local import LocalFrontier
     from outrider.store.opening import open_store
 
     assert reach.store is not None
-    async with await open_store(reach.store, settings) as stores, LocalFrontier(stores.urls) as local:
+    async with (
+        await open_store(reach.store, settings) as stores,
+        LocalFrontier(stores.urls, claiming=Claiming(stores.control, settings)) as local,
+    ):
         yield local
 
 

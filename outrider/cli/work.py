@@ -162,11 +162,13 @@ async def work_for(
     import socket
 
     from outrider.crawler.crew import Crew
+    from outrider.crawler.scheduling import Scheduling
     from outrider.model.identifiers import new_uuid7
 
     # Never used before: leases of a process that had the same name are not ours.
     name = f"{socket.gethostname()[:150]}-{os.getpid()}-{new_uuid7()}"
-    async with Crew(frontier, plan, lease_ms=settings.crash_threshold_ms, name=name) as crew:
+    scheduling = Scheduling.of(settings, claims=plan.claims)
+    async with Crew(frontier, plan, lease_ms=settings.crash_threshold_ms, name=name, scheduling=scheduling) as crew:
         _tell(f"working for {crawl or 'all crawls'} at {frontier.base}")
         ending = await crew.work(crawl, stop, until_done=until_done)
         progress = crew.progress

@@ -146,6 +146,13 @@ class Tenure:
         finally:
             if self.runner is not None:
                 await self.runner.leave()
+            await self._free_claims()
+
+    async def _free_claims(self) -> None:
+        """Free what the runner has claimed; a killed one did not."""
+        if self._hands.settings.enable_claim_protocol:
+            with suppress(StoreError):  # they expire
+                await self._hands.stores.control.release_all_claims(runner_name(self.job.id, self.job.epoch))
 
     async def _begin(self) -> None:
         hands, job = self._hands, self.job

@@ -21,7 +21,16 @@ from outrider.model.batch import (
     UrlFilter,
     UrlRange,
 )
-from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed, DomainStep, PriorityBatch
+from outrider.model.domain import (
+    Claim,
+    ClaimOverview,
+    ClaimTally,
+    Domain,
+    DomainChange,
+    DomainSeed,
+    DomainStep,
+    PriorityBatch,
+)
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.job import (
     CrawlProgress,
@@ -342,6 +351,22 @@ class ControlStore(JobStore, DomainCare, Protocol):
 
     async def release_claims(self, worker: str, held: Sequence[Claim], *, now: int | None = None) -> list[bool]:
         """Give claims up; False for one that was lost before."""
+        ...
+
+    async def tend_claims(
+        self,
+        worker: str,
+        crawl: str,
+        wanted: int,
+        *,
+        claim_ms: int = ...,
+        rest_ms: int = ...,
+        now: int | None = None,
+    ) -> ClaimTally:
+        """Give back what rests, prolong what is a third over, and claim domains of which a crawl has something ready.
+
+        The best of those that are ready come first, and at most `wanted` are taken. Claims that are lost stay lost.
+        """
         ...
 
     async def release_all_claims(self, worker: str | None = None) -> int:
