@@ -318,6 +318,25 @@ async def test_a_merge_that_is_broken_off_goes_on_when_it_is_asked_for_again(
     assert log == [("a.example", OLD_ID)]
 
 
+async def test_what_is_fetched_during_a_merge_is_moved_too(
+    stores: Stores, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fetched(stores, "c", "https://a.example/1")
+    await insert(place, "www.a.example")
+    control = stores.control
+    assert isinstance(control, SqlControlStore)
+    move = control._move_log
+
+    async def fetches_meanwhile(*arguments: Any) -> None:
+        await move(*arguments)
+        await fetched(stores, "c", "https://a.example/2")
+
+    monkeypatch.setattr(control, "_move_log", fetches_meanwhile)
+    assert (await control.merge_domain("www.a.example", "a.example")).pages_crawled == 2
+    log = await place.backend.query(place.dsn, "SELECT CAST(domain_id AS text) FROM crawl_log")
+    assert log == [(OLD_ID,)] * 2
+
+
 async def test_a_domain_that_has_urls_is_not_merged(stores: Stores) -> None:
     await fetched(stores, "c", "https://a.example/")
     await remember(stores.control, "b.example")
