@@ -1,12 +1,14 @@
-"""Every operation of the URL plane once, and every one on jobs, with the answer that it must give."""
+"""Every operation of the URL plane once, every one on jobs and on domains, with the answer that it must give."""
 
 from outrider.model.artifact import Fetch
 from outrider.model.batch import KnownUrl, QueueChange, ServeRequest, UrlFilter
+from outrider.model.domain import DomainChange, DomainSeed
+from outrider.model.domain_view import DomainSort
 from outrider.model.errors import JobConflict, JobUnfinished
 from outrider.model.gate import GateSettings, Robots
 from outrider.model.job import WEBHOOK_TOPIC, JobEnding, JobFilter, JobRequest, JobSort, RunKind, runner_name
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Renewal, Report, Verdict
-from outrider.model.machines import DesiredState, JobStatus, TaskState
+from outrider.model.machines import DesiredState, DomainStatus, JobStatus, TaskState
 from outrider.model.order import OrderLimits
 from outrider.model.quota import JobQuota, QuotaExceeded
 from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, Restored, TaskFilter
@@ -274,3 +276,27 @@ async def _refused_twice(control: ControlStore, name: str) -> None:
 async def _lease_as(worker: str, urls: UrlStore, name: str, now: int = NOW) -> int:
     request = LeaseRequest(worker=worker, request_id=worker, slots=9, crawl=name, lease_ms=2 * HOUR_MS)
     return len((await urls.lease(request, now=now)).leases)
+
+
+async def use_every_domain_operation(stores: Stores, name: str = "domains") -> None:
+    """Drive some domains of one store through everything that those who look after them can do."""
+    control = stores.control
+    kept, merged = f"{name}.example", f"{name}-merged.example"
+    await control.remember_domains([DomainSeed(domain=kept), DomainSeed(domain=merged)], now=NOW)
+    for sort in DomainSort:
+        assert len((await control.sorted_domains(sort=sort)).domains) >= 2
+    assert await control.top_domains() == []
+    assert (await control.block_domain(kept, until=NOW + HOUR_MS, reason="wait", now=NOW)).block_reason == "wait"
+    assert (await control.unblock_domain(kept, now=NOW)).block_reason is None
+    found = await control.get_domain(kept)
+    assert found is not None
+    away = DomainChange(source=found.status, target=DomainStatus.UNREACHABLE, expected_version=found.version)
+    await control.transition_domain(kept, away, now=NOW)
+    assert (await control.reset_domain(kept, reason="again", now=NOW)).block_count == 0
+    assert (await control.merge_domain(merged, kept)).domain == kept
+    assert await control.get_domain(merged) is None
+    assert sum((await control.domain_census(now=NOW)).by_status.values()) >= 1
+    began = (await control.domain_steps_since(None)).last_id
+    assert (await control.domain_steps_since(max(began - 1, 0), now=NOW + HOUR_MS)).last_id >= began
+    assert (await control.audit_domains(now=NOW)).without_gate == 0
+    assert await control.logged_pages(after=0, until=1) == []

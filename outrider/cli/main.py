@@ -19,6 +19,7 @@ from outrider.cli import (
     crawl,
     db,
     demo,
+    domain,
     explain,
     export,
     jobs,
@@ -61,6 +62,7 @@ app.command()(work.work)
 app.command()(supervise.supervise)
 app.command(hidden=True)(runner.runner)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(domain.app, name="domain")
 app.add_typer(keys.app, name="keys")
 
 

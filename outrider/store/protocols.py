@@ -64,6 +64,7 @@ from outrider.model.task import (
     TaskPage,
     WaitingQueue,
 )
+from outrider.store.domain_protocol import DomainCare
 from outrider.store.job_protocol import JobStore
 
 
@@ -286,7 +287,7 @@ class UrlStore(Protocol):
         ...
 
 
-class ControlStore(JobStore, Protocol):
+class ControlStore(JobStore, DomainCare, Protocol):
     """The control plane: domains, claims, jobs, runs, workers, API keys, outbox."""
 
     async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:

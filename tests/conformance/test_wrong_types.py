@@ -49,7 +49,7 @@ GOOD: dict[str, Any] = {
     "identity": WorkerIdentity(
         worker_id="w", kind=WorkerKind.WORKER, mode=WorkerMode.PLAIN, host="h", process_id=1, lock_path=None
     ),
-    "conduct": {}, "jobs": [],
+    "conduct": {}, "jobs": [], "until": 1, "into": "b.org",
     "ending": JobEnding(outcome=JobStatus.COMPLETED),
 }  # fmt: skip
 OF_METHOD: dict[str, dict[str, Any]] = {

@@ -53,7 +53,8 @@ from outrider.store.sql.control import claims, domains, keys, outbox, priorities
 from outrider.store.sql.control.checks import check_job_id, check_quota, check_run_id, checked_change
 from outrider.store.sql.control.rows import EPOCH, as_json
 from outrider.store.sql.control.tending import RENEWED_AFTER
-from outrider.store.sql.job_store import PAGE, SqlJobStore
+from outrider.store.sql.domain_store import SqlDomainCare
+from outrider.store.sql.job_store import PAGE
 from outrider.store.sql.script import Script
 
 MAX_CLAIMS = 1_000
@@ -70,7 +71,7 @@ def check_claims(held: object) -> None:
         check_record(claim, "claim", Claim)
 
 
-class SqlControlStore(SqlJobStore):
+class SqlControlStore(SqlDomainCare):
     """The control plane on an SQL engine."""
 
     # domains

@@ -1,7 +1,7 @@
 """All statements in PostgreSQL's dialect."""
 
 from outrider.policy.domain_priority import PriorityWeights
-from outrider.store.sql.postgres import control, lives, priorities, tending, urls
+from outrider.store.sql.postgres import control, domain_care, lives, priorities, tending, urls
 from outrider.store.sql.script import Catalogue
 
 
@@ -12,5 +12,6 @@ def catalogue(weights: PriorityWeights) -> Catalogue:
         **control.CATALOGUE,
         **lives.CATALOGUE,
         **tending.CATALOGUE,
+        **domain_care.CATALOGUE,
         **priorities.catalogue(weights),
     }

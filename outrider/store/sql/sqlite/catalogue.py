@@ -2,7 +2,7 @@
 
 from outrider.policy.domain_priority import PriorityWeights
 from outrider.store.sql.script import Catalogue
-from outrider.store.sql.sqlite import control, lives, priorities, tending, urls
+from outrider.store.sql.sqlite import control, domain_care, lives, priorities, tending, urls
 
 
 def catalogue(weights: PriorityWeights) -> Catalogue:
@@ -12,5 +12,6 @@ def catalogue(weights: PriorityWeights) -> Catalogue:
         **control.CATALOGUE,
         **lives.CATALOGUE,
         **tending.CATALOGUE,
+        **domain_care.CATALOGUE,
         **priorities.catalogue(weights),
     }
