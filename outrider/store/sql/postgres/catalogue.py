@@ -11,7 +11,7 @@ def catalogue(weights: PriorityWeights) -> Catalogue:
         **urls.CATALOGUE,
         **control.CATALOGUE,
         **lives.CATALOGUE,
-        **domain_care.CATALOGUE,
         **tending.CATALOGUE,
+        **domain_care.CATALOGUE,
         **priorities.catalogue(weights),
     }
