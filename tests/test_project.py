@@ -141,11 +141,15 @@ def test_a_drawing_that_is_missing_or_not_current_is_found() -> None:
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    rows = dict(re.findall(r"^\| `(OUTRIDER_\w+)` \| ([\d.]+) \|", text_of("docs/reference/settings.md"), re.MULTILINE))
+    rows = dict(
+        re.findall(
+            r"^\| `(OUTRIDER_\w+)` \| ([\d.]+|true|false) \|", text_of("docs/reference/settings.md"), re.MULTILINE
+        )
+    )
     defaults = msgspec.structs.asdict(Settings())
     for field in IN_SECONDS:
         defaults[field] //= 1000
-    assert rows == {variable_of(field): str(default) for field, default in defaults.items()}
+    assert rows == {variable_of(field): str(default).lower() for field, default in defaults.items()}
 
 
 def test_links_between_pages_lead_somewhere() -> None:

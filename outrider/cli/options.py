@@ -135,16 +135,6 @@ def _is_header_text(text: str) -> bool:
 
 
 _PROXY = re.compile(r"https?://(?:[^/?#\s]*@)?(?:\[[0-9a-f:.]+\]|[^/?#@:\s\[\]]+)(?::[0-9]{1,5})?/?", re.IGNORECASE)
-_WORDS: Final[Mapping[str, bool]] = {
-    **dict.fromkeys(("true", "yes", "on", "1"), True),
-    **dict.fromkeys(("false", "no", "off", "0"), False),
-}
-
-
-def _check_yes_or_no(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
 
 
 def _check_scope(value: object) -> ScopeRule:
@@ -173,7 +163,6 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-_YES_OR_NO = ValueKind(parse=lambda text: _WORDS.get(text.strip().lower(), text), check=_check_yes_or_no)
 _PATH = _text("the name of a file or folder", lambda text: bool(text.strip()))
 _PATTERNS = ValueKind(parse=_lines, check=_check_patterns)
 
@@ -192,9 +181,9 @@ _CRAWL_KINDS: Final[Mapping[str, ValueKind]] = {
     "concurrency": values.whole_number(1, 10_000),
     "per_domain": values.whole_number(1, 10_000),
     "delay": values.number(0, 86_400),
-    "sitemaps": _YES_OR_NO,
-    "robots": _YES_OR_NO,
-    "ignore_nofollow": _YES_OR_NO,
+    "sitemaps": values.YES_OR_NO,
+    "robots": values.YES_OR_NO,
+    "ignore_nofollow": values.YES_OR_NO,
     "user_agent": _text("printable ASCII characters in one line", _is_header_text),
     "timeout": values.number(0, 3600, above=True),
     "max_body": values.size(1024, 1024**3),
@@ -202,10 +191,10 @@ _CRAWL_KINDS: Final[Mapping[str, ValueKind]] = {
         "a URL such as http://host:3128 or https://user@host", lambda text: _PROXY.fullmatch(text) is not None
     ),
     "output": _PATH,
-    "warc": _YES_OR_NO,
-    "allow_private": _YES_OR_NO,
+    "warc": values.YES_OR_NO,
+    "allow_private": values.YES_OR_NO,
     "max_wait": values.number(0, _YEAR_S),
-    "fresh": _YES_OR_NO,
+    "fresh": values.YES_OR_NO,
 }
 _FLAGS: Final[Mapping[str, str]] = {"seeds": "SEED", "seeds_file": "--seeds"}
 """What is not called as the field is."""
@@ -273,13 +262,13 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Resolved]:
     _refuse_slips(environ)
     found = {}
     for option in OPTIONS:
-        text = environ.get(option.variable, "").strip()
-        if not text:
+        variable = values.variable_in(environ, option.field) if option.table == "frontier" else option.variable
+        text = "" if variable is None else environ.get(variable, "").strip()
+        if variable is None or not text:
             continue
         if option.only_flag:
             raise InvalidInput(f"{option.variable} is not a setting: {option.flag} is for the command line alone")
-        value = read_value(option.variable, option.kind, text, as_text=True)
-        found[option.field] = option.resolved(value, option.variable)
+        found[option.field] = option.resolved(read_value(variable, option.kind, text, as_text=True), variable)
     return found
 
 

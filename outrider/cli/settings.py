@@ -15,8 +15,14 @@ from outrider.model.errors import InvalidInput, shown
 from outrider.model.settings import Settings
 
 PREFIX: Final = "OUTRIDER_"
-IN_SECONDS: Final = frozenset({"crash_threshold_ms", "beat_every_ms", "stale_after_ms", "watchdog_every_ms"})
+RESTS: Final = (
+    "login_required_rest_ms", "rate_limited_rest_ms", "forbidden_rest_ms", "robots_denied_rest_ms",
+    "server_error_rest_ms", "unreachable_rest_ms", "exhausted_rest_ms",
+)  # fmt: skip
+IN_SECONDS: Final = frozenset({"crash_threshold_ms", "beat_every_ms", "stale_after_ms", "watchdog_every_ms", *RESTS})
 """What is kept in milliseconds and told in seconds, under a name without `_ms`."""
+FLAGS: Final = tuple(field.name for field in msgspec.structs.fields(Settings) if field.type is bool)
+"""What is on or off. Their names are an agreement, so each can also be set without the prefix."""
 YEAR_MS: Final = 365 * 24 * 3600 * 1000
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
@@ -32,10 +38,27 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "beat_every_ms": (10, YEAR_MS),
     "stale_after_ms": (100, YEAR_MS),
     "watchdog_every_ms": (10, YEAR_MS),
+    **dict.fromkeys(FLAGS, (0, 1)),
+    "max_domain_errors": (1, 1_000_000),
+    "max_login_walls": (1, 1_000_000),
+    "max_block_retries": (0, 1_000_000),
+    **dict.fromkeys(RESTS, (0, 10 * YEAR_MS)),
+    "priority_rank": (0, 1_000_000),
+    "priority_image_yield": (0, 1_000_000),
+    "priority_remaining_page": (0, 1_000_000),
+    "priority_error_rate": (0, 1_000_000),
+    "priority_stale_day": (0, 1_000_000),
+    "priority_most_yield": (0, 1_000_000),
+    "priority_most_remaining": (0, 1_000_000),
+    "priority_most_stale_days": (0, 1_000_000),
 }
 
 _MOST_SHOWN = 500
 _MULTIPLES: Final[Mapping[str, int]] = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_WORDS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmg]?)(?:i?b)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -120,6 +143,16 @@ def size(lowest: int, highest: int) -> ValueKind:
     return ValueKind(parse=lambda text: text, check=check)
 
 
+def _check_yes_or_no(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+YES_OR_NO: Final = ValueKind(parse=lambda text: _WORDS.get(text.strip().lower(), text), check=_check_yes_or_no)
+"""On or off: `true` or `false`, `yes` or `no`, `on` or `off`, `1` or `0`."""
+
+
 def _number(kind: type[int] | type[float], text: str, wanted: str) -> int | float:
     try:
         return kind(text)
@@ -128,6 +161,8 @@ def _number(kind: type[int] | type[float], text: str, wanted: str) -> int | floa
 
 
 def _kind_of(field: msgspec.structs.FieldInfo) -> ValueKind:
+    if field.type is bool:
+        return YES_OR_NO
     lowest, highest = BOUNDS[field.name]
     if field.name in IN_SECONDS:
         return seconds_kept_as_ms(lowest, highest)
@@ -141,14 +176,15 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Read every setting that the environment names; the others keep their defaults.
 
     `OUTRIDER_<FIELD>` sets the field of that name. What is told in seconds, fractions allowed, is called
-    without the unit: `OUTRIDER_CRASH_THRESHOLD` is the length of a lease.
+    without the unit: `OUTRIDER_CRASH_THRESHOLD` is the length of a lease. What is on or off can be set under its bare
+    name too, as in `ENABLE_REFRESH_MODE`; the one with the prefix counts first.
     """
     refuse_wrong_unit(environ)
     values: dict[str, object] = {}
     for field, kind in KINDS.items():
-        variable = variable_of(field)
-        text = environ.get(variable, "").strip()
-        if text:
+        variable = variable_in(environ, field)
+        if variable is not None:
+            text = environ[variable].strip()
             values[field] = read_value(variable, kind, text, as_text=True)
     settings = msgspec.convert(values, Settings)
     check_orders(settings, {})
@@ -158,6 +194,12 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 def variable_of(field: str) -> str:
     """Name the environment variable that sets a field."""
     return PREFIX + (field.removesuffix("_ms") if field in IN_SECONDS else field).upper()
+
+
+def variable_in(environ: Mapping[str, str], field: str) -> str | None:
+    """Name the variable that sets a field in this environment, if one does."""
+    names = (variable_of(field), field.upper()) if field in FLAGS else (variable_of(field),)
+    return next((name for name in names if environ.get(name, "").strip()), None)
 
 
 def refuse_wrong_unit(environ: Mapping[str, str]) -> None:

@@ -94,13 +94,42 @@ class DomainChange(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds; None where nothing has to be waited for."""
     run_id: str | None = None
     """The run that makes the domain active."""
+    actor: str | None = None
+    """Who makes the step, for the history; None names the worker, else an operator."""
+
+
+class DomainStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a domain's life that was taken, as its history keeps it."""
+
+    domain: str
+    history_id: int
+    """Grows with every step, of whatever domain."""
+    from_status: DomainStatus
+    to_status: DomainStatus
+    reason_code: str | None
+    reason: str | None
+    actor: str
+    """A worker, an operator, or `lease`, `report`, `clock` for what the store itself finds."""
+    run_id: str | None
+    at: datetime
+    version: int
+    """The domain's version after the step."""
+
+
+class PriorityBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one batch of a recalculation came to."""
+
+    number: int
+    """How many domains were looked at."""
+    after: str | None
+    """Where the next batch starts; None where this was the last."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The right of one worker to schedule a domain until a time.
 
-    `version` is its epoch: the claim holds while the domain has this version and this holder. A holder
-    that makes a transition goes on with the version that it brought about.
+    `version` is its epoch, the domain's version when it was claimed. Steps that leases and reports of the holder bring
+    about leave it; a holder that makes a transition itself goes on with the version that it brought about.
     """
 
     domain: str

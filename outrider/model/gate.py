@@ -2,6 +2,8 @@
 
 import msgspec
 
+from outrider.model.machines import DomainStatus
+
 DEFAULT_BAND = 8
 BANDS = 16
 
@@ -29,6 +31,12 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     robots_version: str | None = None
     robots_expires_at: int | None = None
     """None until robots.txt was first reported."""
+    status: DomainStatus = DomainStatus.PENDING
+    """Where the domain stands in its life, so that who holds the gate need not read its wide row."""
+    errors_in_row: int = 0
+    """The domain's errors without a good answer between, one per event."""
+    error_at: int = 0
+    """When the last of them was counted: what was sent before is the same event."""
 
 
 class GateSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,10 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """None means the setting `CRASH_THRESHOLD`."""
     max_per_queue: int | None = None
     """At most this many from one queue in one answer; the gate's concurrency binds as well."""
+    scheduled: bool = False
+    """The run is scheduled from the domains table: what a domain may have of one run (`max_pages_per_run`) binds it."""
+    claims: bool = False
+    """Take only from domains on which this worker has a live claim; such a run is scheduled from their table."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +106,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What the site asked for (`Retry-After`), or the worker's own wish."""
     backs_off: bool = False
     """The answer was 429 or 503: the whole domain must be left alone for a while."""
+    block_code: str | None = None
+    """What the trouble says of the whole domain: a `BlockReason`. None for a good answer, and for trouble that says
+    nothing of it."""
     sent_after_ms: int | None = 0
     """From the grant of the lease to the start of the request; None where nothing was sent."""
     robots: Robots | None = None

@@ -111,6 +111,8 @@ class RemoteFrontier:
             lease_ms=request.lease_ms,
             run_id=request.run_id,
             max_per_queue=request.max_per_queue,
+            scheduled=request.scheduled,
+            claims=request.claims,
         )
         reply = await self._service.reply("POST", path, body, wait_s=wait_s)
         answer = reply.read(LeaseAnswer)

@@ -21,7 +21,7 @@ from outrider.model.batch import (
     UrlFilter,
     UrlRange,
 )
-from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed
+from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed, DomainStep, PriorityBatch
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.job import (
     CrawlProgress,
@@ -304,6 +304,27 @@ class ControlStore(JobStore, Protocol):
 
     async def configure_domain(self, domain: str, *, max_pages_per_run: int | None) -> Domain:
         """Set a domain's budget, None for none; whoever holds a claim on the domain loses it."""
+        ...
+
+    async def domain_history(self, domain: str, *, after: int = 0, limit: int = ...) -> list[DomainStep]:
+        """List the steps of a domain's life, the oldest first; raises `UnknownDomain`."""
+        ...
+
+    async def wake_domains(self, *, limit: int = ..., now: int | None = None) -> int:
+        """Make blocked, unreachable and exhausted domains pending whose time has come; tell how many.
+
+        Leases and claims wake what they meet; this is for the rest. Exhausted ones come up with `ENABLE_REFRESH_MODE`.
+        """
+        ...
+
+    async def recalculate_priorities(
+        self, *, after: str = "", limit: int = ..., now: int | None = None
+    ) -> PriorityBatch:
+        """Work out rates, priority and band of one batch of domains, in the order of their ids."""
+        ...
+
+    async def recalculate_run(self, run_id: str, *, now: int | None = None) -> int:
+        """Work out rates, priority and band of the domains of which a run has fetched pages; tell how many."""
         ...
 
     async def claim_domains(

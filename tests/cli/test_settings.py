@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.cli.settings import BOUNDS, IN_SECONDS, load_settings, variable_of
+from outrider.cli.settings import BOUNDS, FLAGS, IN_SECONDS, load_settings, variable_of
 from outrider.model.errors import InvalidInput
 from outrider.model.settings import Settings
 
@@ -45,6 +45,14 @@ def test_beats_that_all_come_too_late_are_refused() -> None:
         load_settings({"OUTRIDER_STALE_AFTER": "15"})
 
 
+@pytest.mark.parametrize("field", FLAGS)
+def test_a_flag_can_be_set_under_its_bare_name(field: str) -> None:
+    other = not getattr(Settings(), field)
+    assert getattr(load_settings({field.upper(): str(other)}), field) is other
+    both = {field.upper(): str(other), variable_of(field): str(not other)}
+    assert getattr(load_settings(both), field) is not other
+
+
 def test_every_field_has_bounds() -> None:
     assert set(BOUNDS) == set(FIELDS)
 
@@ -52,8 +60,10 @@ def test_every_field_has_bounds() -> None:
 @pytest.mark.parametrize("field", FIELDS)
 def test_every_field_can_be_set(field: str) -> None:
     default = getattr(Settings(), field)
-    other = default / 2 if isinstance(default, float) else default + 1000
-    text = str(other / 1000) if field in IN_SECONDS else str(other)
+    other: object = not default
+    if not isinstance(default, bool):
+        other = default / 2 if isinstance(default, float) else default + 1000
+    text = str((default + 1000) / 1000) if field in IN_SECONDS else str(other)
     settings = load_settings({variable_of(field): text})
     assert settings == msgspec.structs.replace(Settings(), **{field: other})
     assert isinstance(getattr(settings, field), get_type_hints(Settings)[field])

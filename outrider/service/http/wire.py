@@ -96,6 +96,10 @@ class LeaseBody(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int | None = None
     run_id: str | None = None
     max_per_queue: int | None = None
+    scheduled: bool = False
+    """The run is scheduled from the domains table: each domain's `max_pages_per_run` binds it."""
+    claims: bool = False
+    """Take only from domains on which this worker has a live claim."""
 
 
 class LeaseItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -157,6 +161,8 @@ class ReportItem(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     retry_after_ms: int | None = None
     backs_off: bool = False
+    block_code: str | None = None
+    """What the trouble says of the whole domain, such as `forbidden` or `dns_failure`; null where nothing."""
     sent_after_ms: int | None = 0
     """From the grant of the lease to the start of the request; null where nothing was sent."""
     robots: Robots | None = None

@@ -70,6 +70,8 @@ async def _leased(call: Call, crawl: str | None) -> LeaseAnswer:
         run_id=body.run_id,
         lease_ms=body.lease_ms,
         max_per_queue=body.max_per_queue,
+        scheduled=body.scheduled,
+        claims=body.claims,
     )
     # Who does not have to wait does not queue behind those who do.
     work = await _at_once(call.backend.stores.urls, request)

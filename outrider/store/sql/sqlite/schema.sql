@@ -18,7 +18,7 @@ CREATE TABLE counts (
         pending INTEGER NOT NULL,
         assigned INTEGER NOT NULL,
         completed INTEGER NOT NULL,
-        failed INTEGER NOT NULL,
+        failed INTEGER NOT NULL, images_found INTEGER NOT NULL DEFAULT 0, errors INTEGER NOT NULL DEFAULT 0, depth_reached INTEGER NOT NULL DEFAULT 0, changed_at INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (crawl_id, key, domain, kind, slot)
     ) STRICT, WITHOUT ROWID
     ;
@@ -106,8 +106,20 @@ CREATE TABLE crawls (
         turn INTEGER NOT NULL DEFAULT 0,
         limited_run TEXT,
         created_at INTEGER NOT NULL
-    , conduct TEXT) STRICT
+    , conduct TEXT, fair_level INTEGER, fair_level_at INTEGER NOT NULL DEFAULT 0) STRICT
     ;
+CREATE TABLE domain_history (
+        history_id integer PRIMARY KEY AUTOINCREMENT,
+        domain_id text NOT NULL REFERENCES domains (id) ON DELETE CASCADE,
+        from_status text NOT NULL,
+        to_status text NOT NULL,
+        reason_code text,
+        reason text,
+        actor text NOT NULL,
+        run_id text,
+        at text NOT NULL,
+        version integer NOT NULL
+    );
 CREATE TABLE domains (
             id text PRIMARY KEY,
             domain text NOT NULL UNIQUE CHECK (length(domain) <= 255),
@@ -148,7 +160,7 @@ CREATE TABLE domains (
                 nullif(max(coalesce(next_crawl_after, ''), coalesce(claim_expires_at, '')), '')) VIRTUAL,
             cooling integer GENERATED ALWAYS AS (
                 claimable_at IS NOT NULL AND claimable_at IS NOT woken_for) VIRTUAL
-        );
+        , claim_version INTEGER);
 CREATE TABLE gates (
         domain TEXT PRIMARY KEY,
         domain_id TEXT NOT NULL,
@@ -164,7 +176,7 @@ CREATE TABLE gates (
         band INTEGER NOT NULL DEFAULT 8,
         robots_version TEXT,
         robots_expires_at INTEGER
-    ) STRICT, WITHOUT ROWID
+    , status TEXT NOT NULL DEFAULT 'pending', errors_in_row INTEGER NOT NULL DEFAULT 0, error_at INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID
     ;
 CREATE TABLE job_history (
             history_id integer PRIMARY KEY AUTOINCREMENT,
@@ -193,7 +205,7 @@ CREATE TABLE leases (
         granted_at INTEGER NOT NULL,
         last_heartbeat INTEGER NOT NULL,
         expires_at INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID
+    , claim_version INTEGER) STRICT, WITHOUT ROWID
     ;
 CREATE TABLE outbox (
             message_id integer PRIMARY KEY AUTOINCREMENT,
@@ -211,7 +223,7 @@ CREATE TABLE outrider_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT outrider_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "outrider_version" VALUES('0005');
+INSERT INTO "outrider_version" VALUES('0006');
 CREATE TABLE queues (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
@@ -360,4 +372,13 @@ CREATE INDEX crawl_jobs_rank ON crawl_jobs ((-priority), id);
 CREATE INDEX crawl_jobs_updated ON crawl_jobs (updated_at, id);
 CREATE INDEX crawl_jobs_of_key ON crawl_jobs (key_id, created_at) WHERE key_id IS NOT NULL;
 CREATE INDEX crawl_jobs_live_of_key ON crawl_jobs (key_id) WHERE key_id IS NOT NULL AND status IN ('pending', 'processing', 'paused');
+CREATE INDEX domain_history_domain ON domain_history (domain_id, history_id);
+CREATE INDEX domains_resting ON domains (next_crawl_after) WHERE status IN ('blocked', 'unreachable');
+CREATE TRIGGER domains_status_of_gate AFTER UPDATE OF status ON domains FOR EACH ROW
+    WHEN NEW.status <> OLD.status
+    BEGIN
+        UPDATE gates
+           SET status = NEW.status, errors_in_row = CASE NEW.status WHEN 'pending' THEN 0 ELSE errors_in_row END
+         WHERE domain = NEW.domain;
+    END;
 DELETE FROM "sqlite_sequence";

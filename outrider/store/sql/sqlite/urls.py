@@ -114,7 +114,8 @@ CATALOGUE: Catalogue = {
            AND (q.tasks_due_at > w.due_at OR w.renamed OR q.gate_opens_at > w.opens_at)"""),
     "add_counts": Sql("""
         WITH w AS (VALUES {rows})
-        INSERT INTO counts SELECT * FROM w WHERE true
+        INSERT INTO counts (crawl_id, key, domain, kind, slot, discovered, pending, assigned, completed, failed)
+        SELECT * FROM w WHERE true
             ON CONFLICT (crawl_id, key, domain, kind, slot) DO UPDATE
            SET discovered = discovered + excluded.discovered, pending = pending + excluded.pending,
                assigned = assigned + excluded.assigned, completed = completed + excluded.completed,
@@ -210,7 +211,9 @@ CATALOGUE: Catalogue = {
                kind = excluded.kind, priority = excluded.priority"""),
     "insert_leases": Sql("""
         WITH w AS (VALUES {rows})
-        INSERT INTO leases SELECT * FROM w WHERE true ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
+        INSERT INTO leases (token, crawl_id, key, hash, url_hash, domain, kind, worker, request_id, run_id,
+                            attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at)
+        SELECT * FROM w WHERE true ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
     "postpone_tasks": Sql("""
         WITH w (key, hash) AS (VALUES {rows})
         UPDATE tasks AS t SET delayed = 1, due_at = ?2
