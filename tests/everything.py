@@ -1,6 +1,7 @@
 """Every operation of the URL plane once, and every one on jobs, with the answer that it must give."""
 
 from outrider.model.artifact import Fetch
+from outrider.model.backfill import BackfillKind, BackfillStep, DomainPast
 from outrider.model.batch import KnownUrl, QueueChange, ServeRequest, UrlFilter
 from outrider.model.errors import JobConflict, JobUnfinished
 from outrider.model.gate import GateSettings, Robots
@@ -268,3 +269,20 @@ async def _refused_twice(control: ControlStore, name: str) -> None:
 async def _lease_as(worker: str, urls: UrlStore, name: str, now: int = NOW) -> int:
     request = LeaseRequest(worker=worker, request_id=worker, slots=9, crawl=name, lease_ms=2 * HOUR_MS)
     return len((await urls.lease(request, now=now)).leases)
+
+
+async def use_every_backfill_operation(stores: Stores, name: str = "backfill") -> None:
+    """Take over the past of some domains, twice."""
+    control = stores.control
+    await control.begin_backfill(name, "a crawl log", BackfillKind.CRAWL_LOG, now=NOW)
+    pasts = [
+        DomainPast(domain=f"{name}.example", pages_discovered=2, pages_crawled=2, images_stored=1, last_crawled_at=NOW),
+        DomainPast(domain=f"{name}-blocked.example", pages_discovered=1, total_error_count=1, first_seen_at=NOW - 1),
+    ]
+    assert await control.preview_backfill(name, pasts) == BackfillStep(new=2)
+    assert await control.backfill_domains(name, pasts, now=NOW) == BackfillStep(new=2)
+    assert await control.backfill_domains(name, pasts, now=NOW) == BackfillStep(unchanged=2)
+    noted = await control.note_backfill(name, position=None, rows_read=3, rows_refused=0, finished=True, now=NOW)
+    assert await control.get_backfill(name) == noted
+    assert noted in await control.list_backfills()
+    assert (await control.backfill_figures()).backfilled_domains >= 2

@@ -9,9 +9,11 @@ from outrider.store.protocols import ControlStore, UrlStore
 from outrider.store.sql import opening as sql_opening
 from outrider.store.sql.control_store import SqlControlStore
 from outrider.store.sql.engine import Engine
+from outrider.store.sql.postgres import backfill as postgres_backfill
 from outrider.store.sql.postgres import control as postgres_control
 from outrider.store.sql.postgres import urls as postgres_urls
 from outrider.store.sql.postgres.engine import PATIENCE_S, POOL_SIZE, PostgresEngine
+from outrider.store.sql.sqlite import backfill as sqlite_backfill
 from outrider.store.sql.sqlite import control as sqlite_control
 from outrider.store.sql.sqlite import urls as sqlite_urls
 from outrider.store.sql.sqlite.engine import SqliteEngine
@@ -56,8 +58,9 @@ async def open_store(
     await sql_opening.prepare(parsed)
     engine: Engine
     if isinstance(parsed, SqliteDsn):
-        engine = SqliteEngine(parsed, {**sqlite_urls.CATALOGUE, **sqlite_control.CATALOGUE}, lock_wait_s=patience_s)
+        catalogue = {**sqlite_urls.CATALOGUE, **sqlite_control.CATALOGUE, **sqlite_backfill.CATALOGUE}
+        engine = SqliteEngine(parsed, catalogue, lock_wait_s=patience_s)
     else:
-        catalogue = {**postgres_urls.CATALOGUE, **postgres_control.CATALOGUE}
+        catalogue = {**postgres_urls.CATALOGUE, **postgres_control.CATALOGUE, **postgres_backfill.CATALOGUE}
         engine = await PostgresEngine.open(parsed, catalogue, pool_size=pool_size, patience_s=patience_s)
     return Stores(urls=SqlUrlStore(engine, settings), control=SqlControlStore(engine, settings))

@@ -55,6 +55,7 @@ from outrider.model.task import (
     TaskPage,
     WaitingQueue,
 )
+from outrider.store.backfill_protocol import BackfillStore
 from outrider.store.job_protocol import JobStore
 
 
@@ -277,8 +278,8 @@ class UrlStore(Protocol):
         ...
 
 
-class ControlStore(JobStore, Protocol):
-    """The control plane: domains, claims, jobs, runs, workers, API keys, outbox."""
+class ControlStore(JobStore, BackfillStore, Protocol):
+    """The control plane: domains, backfills, claims, jobs, runs, workers, API keys, outbox."""
 
     async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
         """Store the domains that are new and fill what others lack; one answer for each seed, in order."""

@@ -44,6 +44,7 @@ from outrider.store.checks import (
     check_uuid,
     readable_uuid,
 )
+from outrider.store.sql.backfill_store import SqlBackfillStore
 from outrider.store.sql.control import claims, domains, keys, outbox, runs, workers
 from outrider.store.sql.control.checks import check_job_id, check_quota, check_run_id, checked_change
 from outrider.store.sql.control.rows import EPOCH, as_json
@@ -64,7 +65,7 @@ def check_claims(held: object) -> None:
         check_record(claim, "claim", Claim)
 
 
-class SqlControlStore(SqlJobStore):
+class SqlControlStore(SqlJobStore, SqlBackfillStore):
     """The control plane on an SQL engine."""
 
     # domains
