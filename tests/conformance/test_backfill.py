@@ -1,5 +1,8 @@
 """Backfills on every store: what is missing is added, once, and nothing live is written."""
 
+import sqlite3
+
+import asyncpg
 import msgspec
 import pytest
 
@@ -10,8 +13,13 @@ from outrider.model.machines import DomainStatus
 from outrider.model.task import CrawlLimits, Discovered
 from outrider.store.opening import Stores
 from outrider.store.protocols import ControlStore
+from outrider.store.sql.control_store import SqlControlStore
+from outrider.store.sql.postgres import backfill as postgres_backfill
+from outrider.store.sql.postgres.connection import SERVER_SETTINGS
+from outrider.store.sql.sqlite import backfill as sqlite_backfill
 from tests.conformance.backends import Place
 from tests.conformance.controlling import DAY, NOW, at, execute
+from tests.conformance.test_job_plans import RecordingEngine
 from tests.everything import use_every_backfill_operation
 from tests.recount import check_counts
 
@@ -36,8 +44,39 @@ async def domain_of(control: ControlStore, name: str) -> Domain:
     return found
 
 
-async def test_every_operation_works(stores: Stores) -> None:
-    await use_every_backfill_operation(stores)
+async def test_every_statement_is_run_by_the_operations_together(stores: Stores) -> None:
+    assert isinstance(stores.control, SqlControlStore)
+    engine = RecordingEngine(stores.control._engine)
+    await use_every_backfill_operation(Stores(urls=stores.urls, control=SqlControlStore(engine)))
+    assert engine.names >= postgres_backfill.CATALOGUE.keys() == sqlite_backfill.CATALOGUE.keys()
+
+
+# How many values, and how many columns in a row.
+BATCHES = {
+    "backfilled_domains": (1, 1), "known_domains": (0, 1), "fill_backfilled": (0, 9), "block_backfilled_gates": (0, 2),
+    "begin_backfilled": (1, 9), "insert_backfill_history": (2, 6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BATCHES)
+async def test_domains_are_found_by_their_names_however_many_there_are(name: str, stores: Stores, place: Place) -> None:
+    values, columns = BATCHES[name]
+    nulls = ", ".join(["NULL"] * (values + columns))
+    if place.dsn.startswith("sqlite"):
+        text = sqlite_backfill.CATALOGUE[name].text.replace("{rows}", f"({', '.join(['NULL'] * columns)})")
+        connection = sqlite3.connect(place.dsn.removeprefix("sqlite:///"))
+        steps = connection.execute(f"EXPLAIN QUERY PLAN {text}", (None,) * values).fetchall()
+        connection.close()
+        scans = [
+            row[3] for row in steps if row[3] in ("SCAN d", "SCAN domains", "SCAN gates", "SCAN backfilled_domains")
+        ]
+        assert scans == [], steps
+    else:
+        server = await asyncpg.connect(place.dsn, server_settings=SERVER_SETTINGS)
+        await server.execute(f"PREPARE statement AS {postgres_backfill.CATALOGUE[name].text}")
+        plan = [row[0] for row in await server.fetch(f"EXPLAIN EXECUTE statement ({nulls})")]
+        await server.close()
+        assert not [line for line in plan if "Seq Scan" in line], plan
 
 
 async def test_a_new_domain_begins_as_its_past_says(stores: Stores) -> None:
