@@ -57,7 +57,7 @@ async def _crawl(urls: UrlStore, name: str) -> None:
     reports = [
         _done(leases[0], *links),
         Report(token=second, outcome=Outcome.FAILED, reason="timeout"),
-        Report(token=third, outcome=Outcome.REFUSED, reason="private address"),
+        Report(token=third, outcome=Outcome.REFUSED, reason="robots", block_code="robots_denied"),
     ]
     answers = await urls.report(reports, now=NOW + 1)
     assert [answer.verdict for answer in answers] == [Verdict.COMPLETED, Verdict.RETRY_AT, Verdict.FAILED]
@@ -98,7 +98,8 @@ async def _crawl(urls: UrlStore, name: str) -> None:
     assert (await urls.get_crawl(name)).state is CrawlState.PAUSED
     assert await urls.delete_queue(name, f"{name}7.example") == 1
     assert await urls.purge(name, before=NOW + 1, key=f"{name}1.example") == 1
-    assert (await urls.counts(name)).total == 5
+    assert await urls.purge(name, before=NOW + 1, key=f"{name}0.example") == 1
+    assert (await urls.counts(name)).total == 4
 
 
 async def _politely(urls: UrlStore, name: str) -> None:
@@ -112,8 +113,13 @@ async def _politely(urls: UrlStore, name: str) -> None:
     await urls.add(name, [Discovered(url=f"https://{domain}/{n}", due_in_ms=n) for n in range(3)], now=NOW)
 
     def request(number: int) -> LeaseRequest:
-        return LeaseRequest(worker=name, request_id=str(number), slots=1, crawl=name, run_id=RUN_ID)
+        return LeaseRequest(
+            worker=name, request_id=str(number), slots=1, crawl=name, run_id=RUN_ID,
+            scheduled=True, fair=True,
+        )  # fmt: skip
 
+    unclaimed = LeaseRequest(worker=name, request_id="0", slots=1, crawl=name, claims=True)
+    assert (await urls.lease(unclaimed, now=NOW)).next_ready_at is None
     (robots,) = (await urls.lease(request(1), now=NOW)).leases
     assert robots.kind is Kind.ROBOTS
     said = Report(

@@ -38,6 +38,8 @@ LEASES = 1_000
 WARM_UP = 10
 CALLERS = 2
 """How many add at the same time, as the reports of several workers do."""
+SERVER_CALLERS = 4
+"""How many do so to a server, which stores the batches of some while those of others are normalised or committed."""
 ROUND = 20
 """How many batches are made ready before the clock runs."""
 
@@ -50,6 +52,7 @@ class Figures(TypedDict):
     urls: int
     queues: int
     batch: int
+    callers: int
     links_offered: int
     add_per_s: float
     links_per_s: float
@@ -125,7 +128,8 @@ async def measure(
         async with await open_store(dsn) as stores:
             store = stores.urls
             await store.create_crawl(CRAWL, limits=CrawlLimits(delay_ms=0, robots=False))
-            offered, stored, add_s = await _add(store, urls, queues, batch, step("adding", urls))
+            callers = SERVER_CALLERS if isinstance(parse_dsn(dsn), PostgresDsn) else CALLERS
+            offered, stored, add_s = await _add(store, urls, queues, batch, callers, step("adding", urls))
             leases = min(LEASES, urls // (2 * SLOTS)) + WARM_UP
             lease_s, leased, report_s = await _lease_and_report(store, leases, step("leasing", leases))
             rss = psutil.Process().memory_info().rss
@@ -140,6 +144,7 @@ async def measure(
         urls=stored,
         queues=queues,
         batch=batch,
+        callers=callers,
         links_offered=offered,
         add_per_s=round(add_per_s, 1),
         links_per_s=round(offered / add_s, 1),
@@ -165,9 +170,9 @@ def _batches(urls: int, queues: int, batch: int) -> Iterator[list[Outlink]]:
 
 
 async def _add(
-    store: UrlStore, urls: int, queues: int, batch: int, advance: Callable[[int], None]
+    store: UrlStore, urls: int, queues: int, batch: int, callers: int, advance: Callable[[int], None]
 ) -> tuple[int, int, float]:
-    """Add all batches, `CALLERS` at a time; the time to think them up does not count."""
+    """Add all batches, as many at a time as there are callers; the time to think them up does not count."""
     offered = stored = 0
     seconds = 0.0
     batches = _batches(urls, queues, batch)
@@ -182,7 +187,7 @@ async def _add(
             return new
 
         start = time.perf_counter()
-        new = sum(await asyncio.gather(*(add_in_turn() for _ in range(CALLERS))))
+        new = sum(await asyncio.gather(*(add_in_turn() for _ in range(callers))))
         seconds += time.perf_counter() - start
         offered += sum(map(len, group))
         stored += new
@@ -271,6 +276,6 @@ def _print_table(figures: Figures) -> None:
     table.add_column("value", justify="right")
     table.add_column("meaning")
     values: dict[str, object] = dict(figures)
-    for name in ("urls", "queues", "batch", "links_offered", *MEANINGS):
+    for name in ("urls", "queues", "batch", "callers", "links_offered", *MEANINGS):
         table.add_row(name, f"{values[name]:,}", MEANINGS.get(name, ""))
     Console().print(table)

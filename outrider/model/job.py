@@ -1,5 +1,6 @@
 """Jobs, the runs that execute them, the workers that do, and the messages that tell of it."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -133,9 +134,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.payload.get("fresh") is True and self.run_id is None
 
 
+_RUNNER: Final = re.compile(r"job-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9]{1,18})", re.ASCII)
+
+
 def runner_name(job_id: str, epoch: int) -> str:
     """Name the worker that leases for one epoch of a job: when the epoch ends, so do the leases of this name."""
     return f"job-{job_id}-{epoch}"
+
+
+def epoch_of_runner(worker: str) -> tuple[str, int] | None:
+    """Read the job and the epoch from the name of a worker; None where it is not a runner's.
+
+    >>> epoch_of_runner("job-0190c8a0-0000-7000-8000-000000000001-3"), epoch_of_runner("job-seeker")
+    (('0190c8a0-0000-7000-8000-000000000001', 3), None)
+    """
+    found = _RUNNER.fullmatch(worker)
+    return (found[1], int(found[2])) if found else None
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """At most this many from one queue in one answer; the gate's concurrency binds as well."""
     scheduled: bool = False
     """The run is scheduled from the domains table: what a domain may have of one run (`max_pages_per_run`) binds it."""
+    fair: bool = False
+    """Share what is left of a small `max_pages` fairly among the crawl's queues."""
     claims: bool = False
     """Take only from domains on which this worker has a live claim; such a run is scheduled from their table."""
 

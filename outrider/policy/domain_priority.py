@@ -22,6 +22,7 @@ import msgspec
 
 from outrider.model.errors import InvalidInput
 from outrider.model.gate import BANDS
+from outrider.model.settings import Settings
 
 _RANK_DOUBLINGS: Final = 23
 _DAY_S: Final = 86_400
@@ -53,6 +54,13 @@ class PriorityWeights(msgspec.Struct, frozen=True, kw_only=True):
         highest = self.rank + self.image_yield * self.most_yield + pages + days + self.error_rate
         if highest > _HIGHEST_SCORE:
             raise InvalidInput(f"the priority weights add up to {highest} points, more than {_HIGHEST_SCORE}")
+
+
+def weights_of(settings: Settings) -> PriorityWeights:
+    """Take the weights from the settings of the installation, where their names begin with `priority_`."""
+    return PriorityWeights(
+        **{name: getattr(settings, f"priority_{name}") for name in PriorityWeights.__struct_fields__}
+    )
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,12 +21,13 @@ class Beginning(NamedTuple):
 def beginning_of(past: DomainPast, settings: Settings, now: int) -> Beginning:
     """Decide how a domain begins: blocked where more than half of its rows were errors, else exhausted.
 
-    One of which only images are known has yet to be crawled.
+    One of which only images are known has yet to be crawled; and where the lives of domains are not kept, each is
+    pending for ever.
 
     >>> beginning_of(DomainPast(domain="a.org", pages_discovered=2, total_error_count=1), Settings(), 0).status
     <DomainStatus.EXHAUSTED: 'exhausted'>
     """
-    if past.pages_discovered == 0:
+    if past.pages_discovered == 0 or not settings.enable_domain_tracking:
         return Beginning(DomainStatus.PENDING)
     last = now if past.last_crawled_at is None else min(past.last_crawled_at, now)
     errors = past.total_error_count

@@ -85,13 +85,18 @@ def after_report(gate: Gate, leased: Leased, report: Report, now: int, settings:
     """Move the clocks by what the worker saw. `chance` in [0, 1) is the draw for the jitter."""
     if report.sent_after_ms is None:
         return give_back(gate, leased)
-    started_at = leased.granted_at + min(max(report.sent_after_ms, 0), max(now - leased.granted_at, 0))
+    started_at = started(leased, report, now)
     moved = _after_start(gate, started_at + leased.delay_ms)
     if report.backs_off:
         return _back_off(moved, started_at, report.retry_after_ms, now, settings, chance)
     if report.outcome is Outcome.DONE and gate.backoff_level and started_at >= gate.backoff_began_at:
         return msgspec.structs.replace(moved, backoff_level=0)
     return moved
+
+
+def started(leased: Leased, report: Report, now: int) -> int:
+    """Tell when the request started, by what the worker says; not before its lease, nor after its report."""
+    return leased.granted_at + min(max(report.sent_after_ms or 0, 0), max(now - leased.granted_at, 0))
 
 
 def give_back(gate: Gate, leased: Leased) -> Gate:

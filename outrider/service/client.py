@@ -112,6 +112,7 @@ class RemoteFrontier:
             run_id=request.run_id,
             max_per_queue=request.max_per_queue,
             scheduled=request.scheduled,
+            fair=request.fair,
             claims=request.claims,
         )
         reply = await self._service.reply("POST", path, body, wait_s=wait_s)

@@ -4,18 +4,15 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from outrider.model.settings import Settings
+from outrider.policy.domain_priority import weights_of
 from outrider.store.dsn import SqliteDsn, parse_dsn
 from outrider.store.protocols import ControlStore, UrlStore
 from outrider.store.sql import opening as sql_opening
 from outrider.store.sql.control_store import SqlControlStore
 from outrider.store.sql.engine import Engine
-from outrider.store.sql.postgres import backfill as postgres_backfill
-from outrider.store.sql.postgres import control as postgres_control
-from outrider.store.sql.postgres import urls as postgres_urls
+from outrider.store.sql.postgres.catalogue import catalogue as postgres_catalogue
 from outrider.store.sql.postgres.engine import PATIENCE_S, POOL_SIZE, PostgresEngine
-from outrider.store.sql.sqlite import backfill as sqlite_backfill
-from outrider.store.sql.sqlite import control as sqlite_control
-from outrider.store.sql.sqlite import urls as sqlite_urls
+from outrider.store.sql.sqlite.catalogue import catalogue as sqlite_catalogue
 from outrider.store.sql.sqlite.engine import SqliteEngine
 from outrider.store.sql.url_store import SqlUrlStore
 
@@ -56,11 +53,12 @@ async def open_store(
     """
     parsed = parse_dsn(dsn)
     await sql_opening.prepare(parsed)
+    weights = weights_of(settings or Settings())
     engine: Engine
     if isinstance(parsed, SqliteDsn):
-        catalogue = {**sqlite_urls.CATALOGUE, **sqlite_control.CATALOGUE, **sqlite_backfill.CATALOGUE}
-        engine = SqliteEngine(parsed, catalogue, lock_wait_s=patience_s)
+        engine = SqliteEngine(parsed, sqlite_catalogue(weights), lock_wait_s=patience_s)
     else:
-        catalogue = {**postgres_urls.CATALOGUE, **postgres_control.CATALOGUE, **postgres_backfill.CATALOGUE}
-        engine = await PostgresEngine.open(parsed, catalogue, pool_size=pool_size, patience_s=patience_s)
+        engine = await PostgresEngine.open(
+            parsed, postgres_catalogue(weights), pool_size=pool_size, patience_s=patience_s
+        )
     return Stores(urls=SqlUrlStore(engine, settings), control=SqlControlStore(engine, settings))

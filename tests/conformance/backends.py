@@ -14,7 +14,7 @@ from tests.servers import Databases
 
 CONTENT_TABLES = (
     "crawl_log", "run_counts", "counts", "leases", "task_metadata", "tasks", "robots", "gates", "queues",
-    "crawls", "outbox", "workers", "job_history", "crawl_jobs", "domains", "crawl_runs",
+    "crawls", "outbox", "workers", "job_history", "crawl_jobs", "domain_history", "domains", "crawl_runs",
 )  # fmt: skip
 
 

@@ -6,14 +6,17 @@ from typing import Any, Final
 
 import asyncpg
 
-from outrider.store.sql.postgres import control as postgres_control
+from outrider.policy.domain_priority import PriorityWeights
+from outrider.store.sql.postgres.catalogue import catalogue as postgres_catalogue
 from outrider.store.sql.postgres.connection import SERVER_SETTINGS
-from outrider.store.sql.sqlite import control as sqlite_control
+from outrider.store.sql.sqlite.catalogue import catalogue as sqlite_catalogue
 from tests.conformance.backends import Place
 
 NOW: Final = 1_767_323_045_678
 """2026-01-02T03:04:05.678Z: its milliseconds would show if they were lost."""
 DAY: Final = 86_400_000
+SQLITE: Final = sqlite_catalogue(PriorityWeights())
+POSTGRES: Final = postgres_catalogue(PriorityWeights())
 
 
 def at(milliseconds: int) -> datetime:
@@ -39,12 +42,12 @@ async def plan_of(name: str, values: tuple[Any, ...], place: Place) -> str:
     """Ask how a statement is run; on PostgreSQL it is, in a transaction that is then rolled back."""
     if place.dsn.startswith("sqlite"):
         connection = sqlite3.connect(place.dsn.removeprefix("sqlite:///"))
-        steps = connection.execute(f"EXPLAIN QUERY PLAN {sqlite_control.CATALOGUE[name].text}", values).fetchall()
+        steps = connection.execute(f"EXPLAIN QUERY PLAN {SQLITE[name].text}", values).fetchall()
         connection.close()
         return "".join(f"{row[3]}\n" for row in steps)
     server = await asyncpg.connect(place.dsn, server_settings=SERVER_SETTINGS)
     literals = ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values)
-    await server.execute(f"PREPARE statement AS {postgres_control.CATALOGUE[name].text}")
+    await server.execute(f"PREPARE statement AS {POSTGRES[name].text}")
     await server.execute("BEGIN")
     steps = await server.fetch(f"EXPLAIN (ANALYZE, TIMING OFF) EXECUTE statement ({literals})")
     await server.execute("ROLLBACK")

@@ -10,8 +10,9 @@ from outrider.model.backfill import BackfillKind, BackfillStep, DomainPast, Unkn
 from outrider.model.domain import Domain
 from outrider.model.errors import InvalidInput
 from outrider.model.machines import DomainStatus
+from outrider.model.settings import Settings
 from outrider.model.task import CrawlLimits, Discovered
-from outrider.store.opening import Stores
+from outrider.store.opening import Stores, open_store
 from outrider.store.protocols import ControlStore
 from outrider.store.sql.control_store import SqlControlStore
 from outrider.store.sql.postgres import backfill as postgres_backfill
@@ -54,7 +55,7 @@ async def test_every_statement_is_run_by_the_operations_together(stores: Stores)
 # How many values, and how many columns in a row.
 BATCHES = {
     "backfilled_domains": (1, 1), "known_domains": (0, 1), "fill_backfilled": (0, 9), "block_backfilled_gates": (0, 2),
-    "begin_backfilled": (1, 9), "insert_backfill_history": (2, 6),
+    "begin_backfilled": (1, 9),
 }  # fmt: skip
 
 
@@ -97,6 +98,22 @@ async def test_a_new_domain_begins_as_its_past_says(stores: Stores) -> None:
     assert gate is not None
     assert gate.blocked_until == NOW + 6 * DAY
     assert (await domain_of(control, "seen.example")).status is DomainStatus.PENDING
+    steps = [(step.from_status, step.to_status, step.actor) for step in await control.domain_history("bad.example")]
+    assert steps == [("pending", "active", "backfill"), ("active", "blocked", "backfill")]
+
+
+async def test_a_blocked_domain_wakes_when_its_rest_is_over(control: ControlStore) -> None:
+    await control.backfill_domains(await begun(control), [BAD], now=NOW)
+    assert await control.wake_domains(now=NOW + 6 * DAY - 1) == 0
+    assert await control.wake_domains(now=NOW + 6 * DAY) == 1
+    assert (await domain_of(control, "bad.example")).status is DomainStatus.PENDING
+
+
+async def test_where_lives_are_not_kept_a_new_domain_is_pending(place: Place) -> None:
+    async with await open_store(place.dsn, Settings(enable_domain_tracking=False)) as stores:
+        await stores.control.backfill_domains(await begun(stores.control), [BAD], now=NOW)
+        found = await domain_of(stores.control, "bad.example")
+        assert (found.status, found.pages_crawled, found.next_crawl_after) == (DomainStatus.PENDING, 1, None)
 
 
 async def test_the_same_past_again_changes_nothing(control: ControlStore) -> None:

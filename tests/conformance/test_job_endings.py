@@ -134,6 +134,16 @@ async def test_recovery_kills_the_tokens_of_the_silent_runner(stores: Stores, pl
     await check_counts(place)
 
 
+async def test_a_runner_that_wakes_up_after_its_epoch_gets_no_new_work(stores: Stores) -> None:
+    """Invariant 9, Jobs: at most one live runner."""
+    job = await prepared(stores, PAGE)
+    await stores.control.recover_stale_jobs(now=STALE)
+    assert await lease(stores.urls, runner_name(job.id, job.epoch), now=STALE) == []
+    again = await claimed(stores.control, now=STALE)
+    assert await lease(stores.urls, runner_name(job.id, job.epoch), now=STALE) == []
+    assert len(await lease(stores.urls, runner_name(job.id, again.epoch), now=STALE)) == 1
+
+
 async def test_a_cancel_ends_the_leases_of_everybody_at_once(stores: Stores, place: Place) -> None:
     job = await prepared(stores, f"{PAGE}1", f"{PAGE}2", f"{PAGE}3", "https://batch.example/")
     held = await lease(stores.urls, runner_name(job.id, job.epoch), slots=1)

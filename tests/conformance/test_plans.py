@@ -16,12 +16,17 @@ import pytest
 
 from outrider.model.lease import LeaseRequest
 from outrider.model.settings import Settings
+from outrider.policy.domain_priority import PriorityWeights
 from outrider.store.sql import migrate
+from outrider.store.sql.postgres import lives as postgres_lives
 from outrider.store.sql.postgres import urls as postgres_urls
 from outrider.store.sql.postgres.arrays import prepared
+from outrider.store.sql.postgres.catalogue import catalogue as postgres_catalogue
 from outrider.store.sql.postgres.connection import SERVER_SETTINGS
 from outrider.store.sql.script import Call, Script
+from outrider.store.sql.sqlite import lives as sqlite_lives
 from outrider.store.sql.sqlite import urls as sqlite_urls
+from outrider.store.sql.sqlite.catalogue import catalogue as sqlite_catalogue
 from outrider.store.sql.sqlite.engine import CHUNKS, run
 from outrider.store.sql.url_store import SqlUrlStore
 from outrider.store.sql.urls.lease import lease
@@ -29,6 +34,11 @@ from tests.everything import use_every_operation
 from tests.servers import Databases
 
 Answer = TypeVar("Answer")
+
+SQLITE = sqlite_catalogue(PriorityWeights())
+POSTGRES = postgres_catalogue(PriorityWeights())
+OF_CONTROL = {"domain_history", "live_claims", "lock_refreshable", "lock_rested"}
+"""Statements about the lives of domains that the URL plane alone does not come to; `test_domain_plans` has them."""
 
 QUEUES = 100_000
 IN_FLIGHT = 10_000
@@ -42,7 +52,7 @@ LARGE = {"tasks", "task_metadata", "queues", "gates", "robots", "leases", "count
 
 WHOLE_CRAWL = {
     "delete_crawl_counts", "delete_crawl_leases", "delete_crawl_metadata", "delete_crawl_queues",
-    "delete_crawl_scope", "delete_crawl_tasks", "lock_queues_of_crawl", "scope_roots", "wake_crawl",
+    "delete_crawl_scope", "delete_crawl_tasks", "keep_counts", "lock_queues_of_crawl", "scope_roots", "wake_crawl",
 }  # fmt: skip
 """Statements that are about everything in a crawl."""
 
@@ -54,7 +64,7 @@ IN_ORDER = {"list_tasks", "list_queues", "tasks_in_order", "retry_tasks"}
 FILL = f"""
 INSERT INTO crawls (name, key_rule, strip_tracking, sort_query, delay_ms, concurrency, robots, created_at)
 VALUES ('big', 'domain', {{no}}, {{no}}, 0, 1, {{no}}, 0);
-INSERT INTO gates (domain, domain_id) SELECT {{key}}, {{uuid}} FROM {{numbers}};
+INSERT INTO gates (domain, domain_id, status) SELECT {{key}}, {{uuid}}, 'active' FROM {{numbers}};
 INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
 SELECT {{uuid}}, {{key}}, {{key}}, {{moment}}, {{moment}} FROM {{numbers}} WHERE i % 4 = 0;
 INSERT INTO robots (domain, version, text, fetched_at) SELECT {{key}}, 'v', '', 0 FROM {{numbers}} WHERE i % 4 = 0;
@@ -136,7 +146,7 @@ class ExplainingEngine:
         self.plans: dict[str, set[str]] = {}
 
     async def write(self, script: Callable[[], Script[Answer]]) -> Answer:
-        return run(self._connection, sqlite_urls.CATALOGUE, self._explained(script()))
+        return run(self._connection, SQLITE, self._explained(script()))
 
     read = write
 
@@ -155,12 +165,12 @@ class ExplainingEngine:
 
     def _explain(self, call: Call) -> None:
         """Explain a statement with many rows: the engine then writes it in each of its sizes."""
-        if not sqlite_urls.CATALOGUE[call.name].text or (call.rows is not None and not call.rows):
+        if not SQLITE[call.name].text or (call.rows is not None and not call.rows):
             return
         if call.rows:
             call = call._replace(rows=(list(call.rows) * MANY_ROWS)[:MANY_ROWS])
         self._connection.plan = self.plans.setdefault(call.name, set())
-        run(self._connection, sqlite_urls.CATALOGUE, _only(call))
+        run(self._connection, SQLITE, _only(call))
         self._connection.plan = None
 
     async def hear_of_jobs(self, timeout_s: float) -> bool:
@@ -218,7 +228,9 @@ WALK = re.compile(r"SEARCH (?!c |crawls )\w+ USING .*\(crawl_id=\?\)")
 QUEUE_WALK = re.compile(r"SEARCH (t|d|h|m|tasks|task_metadata) USING PRIMARY KEY \(crawl_id=\? AND key=\?\)")
 """Going through all tasks of a queue, whatever their state."""
 
-SQLITE_STATEMENTS = {name for name, statement in sqlite_urls.CATALOGUE.items() if statement.text}
+SQLITE_STATEMENTS = {
+    name for name in (*sqlite_urls.CATALOGUE, *sqlite_lives.CATALOGUE) if SQLITE[name].text and name not in OF_CONTROL
+}
 
 
 def test_every_statement_of_sqlite_was_explained(sqlite_plans: dict[str, set[str]]) -> None:
@@ -260,7 +272,7 @@ def steps(connection: sqlite3.Connection, work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("now", [pytest.param(NOW, id="top bands waiting"), pytest.param(LATER, id="all ready")])
 def test_sqlite_takes_the_ready_queues_in_few_steps(big_connection: ExplainingConnection, now: int) -> None:
     found: list[Any] = []
-    statement = sqlite_urls.CATALOGUE["ready_queues"].text
+    statement = SQLITE["ready_queues"].text
     taken = steps(big_connection, lambda: found.extend(big_connection.execute(statement, (1, now, 100, "[]"))))
     assert [int(row[0][1:7]) % 16 for row in found] == [0 if now == LATER else 4] * 100
     assert taken < 500
@@ -273,7 +285,7 @@ def test_a_whole_lease_costs_sqlite_few_steps(big_connection: ExplainingConnecti
 
     def work() -> None:
         script = lease(request, now, Settings(), 0)
-        granted.extend(run(big_connection, sqlite_urls.CATALOGUE, script).leases)
+        granted.extend(run(big_connection, SQLITE, script).leases)
 
     taken = steps(big_connection, work)
     assert len(granted) == 100
@@ -283,7 +295,11 @@ def test_a_whole_lease_costs_sqlite_few_steps(big_connection: ExplainingConnecti
 # --------------------------------------------------------------- PostgreSQL
 
 
-POSTGRES_STATEMENTS = {name for name, statement in postgres_urls.CATALOGUE.items() if statement.text}
+POSTGRES_STATEMENTS = {
+    name
+    for name in (*postgres_urls.CATALOGUE, *postgres_lives.CATALOGUE)
+    if POSTGRES[name].text and name not in OF_CONTROL
+}
 
 
 async def fill_postgres(dsn: str) -> None:
@@ -298,7 +314,7 @@ async def explain_all(dsn: str) -> dict[str, Any]:
     connection = await asyncpg.connect(dsn, server_settings=SERVER_SETTINGS)
     plans = {}
     for name in POSTGRES_STATEMENTS:
-        text = prepared(postgres_urls.CATALOGUE[name].text).text
+        text = prepared(POSTGRES[name].text).text
         await connection.execute(f"PREPARE {name} AS {text}")
         number = max((int(found) for found in re.findall(r"\$(\d+)", text)), default=0)
         arguments = f"({', '.join(['NULL'] * number)})" if number else ""
@@ -338,12 +354,39 @@ def test_postgres_finds_rows_by_an_index(postgres_plans: dict[str, Any], name: s
             assert not re.fullmatch(r"\(crawl_id = [^()]*\)", condition) or node.get("Relation Name") == "crawls", node
 
 
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("number", [300, 400, 2000])
+async def test_postgres_looks_up_a_queue_by_its_key_however_few_there_seem_to_be(
+    postgres_database: str, number: int, analyzed: bool
+) -> None:
+    """Adders plan while others have not committed their first batch, and so do those who take statistics."""
+    await asyncio.to_thread(migrate.upgrade, postgres_database)
+    adder, observer = await asyncpg.connect(postgres_database), await asyncpg.connect(postgres_database)
+    async with adder.transaction():
+        await adder.execute(f"""
+            INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at)
+            SELECT 1, 'site' || n || '.example', 'site' || n || '.example', 8, 0, 0
+              FROM generate_series(1, {number}) n""")
+        if analyzed:
+            await observer.execute("ANALYZE queues")
+    await adder.close()
+    await observer.close()
+    plans = await explain_all(postgres_database)
+    walks = {
+        name: node
+        for name, plan in plans.items()
+        for node in nodes(plan)
+        if node.get("Relation Name") == "queues" and re.search(r"\bkey = ", node.get("Filter", ""))
+    }
+    assert not walks
+
+
 async def buffers_of(dsn: str, name: str, arguments: str) -> tuple[int, int]:
     """Run a statement and undo it; tell how many rows it gave and how many pages it read for that."""
     connection = await asyncpg.connect(dsn, server_settings=SERVER_SETTINGS)
     try:
         await connection.execute("BEGIN")
-        await connection.execute(f"PREPARE {name} AS {prepared(postgres_urls.CATALOGUE[name].text).text}")
+        await connection.execute(f"PREPARE {name} AS {prepared(POSTGRES[name].text).text}")
         explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name}{arguments}"
         plan = json.loads(await connection.fetchval(explain))[0]["Plan"]
         return int(plan["Actual Rows"]), plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]

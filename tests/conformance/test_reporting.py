@@ -9,7 +9,7 @@ import pytest
 from outrider.model.artifact import Fetch
 from outrider.model.lease import Lease, Renewal, ReportAnswer, Token, Verdict
 from outrider.model.machines import TaskState
-from outrider.model.task import DiscoveryType, Kind
+from outrider.model.task import MAX_BATCH, DiscoveryType, Kind
 from outrider.store.opening import Stores
 from outrider.store.protocols import UrlStore
 from tests.conformance.acting import (
@@ -251,6 +251,16 @@ async def test_links_come_with_every_outcome(urls: UrlStore) -> None:
     leased = await a_leased_page(urls)
     await report(urls, leased, FAILED, now=T0, links=[found("http://b.example/")])
     assert await state(urls, "http://b.example/") is TaskState.PENDING
+
+
+async def test_reports_may_have_more_links_together_than_a_batch_may_have(urls: UrlStore) -> None:
+    await create(urls)
+    await add(urls, "http://a.example/", "http://b.example/")
+    half = MAX_BATCH // 2 + 1
+    leases = await lease(urls, slots=2)
+    reports = [saying(leased, links=[found(f"{leased.url}{n}") for n in range(half)]) for leased in leases]
+    await urls.report(reports, now=T0)
+    assert (await urls.counts("c")).pending == 2 * half
 
 
 async def test_links_past_the_depth_limit_stay_discovered(urls: UrlStore) -> None:

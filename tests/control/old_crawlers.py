@@ -111,5 +111,5 @@ def scrapy_job(folder: Path, urls: Sequence[str], dump: Callable[[Any], bytes] =
     return str(folder)
 
 
-def marshalled(value: object) -> bytes:
+def marshalled(value: Any) -> bytes:
     return marshal.dumps(value)

@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Literal
 from urllib.parse import quote
 
+import asyncpg
 import pytest
 
 from outrider.model.artifact import Fetch
 from outrider.model.errors import StoreError, StoreReadOnly, StoreUnavailable
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Report, Verdict
 from outrider.model.task import CrawlLimits, Discovered
+from outrider.policy.admission import KNOWN, NEW
 from outrider.store.opening import Stores, open_store
 from outrider.store.protocols import UrlStore
 from outrider.store.sql import migrate
@@ -300,6 +302,35 @@ async def test_any_other_error_of_the_database_is_told_and_the_store_goes_on(dat
         assert not isinstance(refused.value, StoreUnavailable)
         await query(database, "ALTER TABLE tasks RENAME COLUMN address TO url")
         await urls.add("c", [page(1)])
+    await check(database)
+
+
+# ----------------------------------------------------- several processes
+
+
+async def waiting_for_locks(dsn: str, number: int) -> None:
+    """Wait until so many transactions wait for another."""
+    waiting = """
+        SELECT count(*) FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+    async with asyncio.timeout(TOO_LONG_S):
+        while await query(dsn, waiting) != [(number,)]:
+            pass
+
+
+async def test_urls_that_another_process_is_just_storing_are_known_and_the_others_new(database: str) -> None:
+    """Invariants Identity and Counts: the later one finds them only when it inserts."""
+    holder = await asyncpg.connect(database)
+    async with opened(database) as first, opened(database) as second:
+        async with holder.transaction():
+            await holder.execute("LOCK TABLE counts IN EXCLUSIVE MODE")
+            earlier = asyncio.create_task(first.add("c", [page(1), page(2), page(3)]))
+            await waiting_for_locks(database, 1)
+            later = asyncio.create_task(second.add("c", [page(0), page(2), page(4), page(3)]))
+            await waiting_for_locks(database, 2)
+        assert await earlier == [NEW] * 3
+        assert await later == [NEW, KNOWN, NEW, KNOWN]
+    await holder.close()
     await check(database)
 
 

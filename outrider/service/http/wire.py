@@ -98,6 +98,8 @@ class LeaseBody(msgspec.Struct, frozen=True, kw_only=True):
     max_per_queue: int | None = None
     scheduled: bool = False
     """The run is scheduled from the domains table: each domain's `max_pages_per_run` binds it."""
+    fair: bool = False
+    """Share what is left of a small `max_pages` fairly among the crawl's queues."""
     claims: bool = False
     """Take only from domains on which this worker has a live claim."""
 

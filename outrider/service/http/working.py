@@ -71,6 +71,7 @@ async def _leased(call: Call, crawl: str | None) -> LeaseAnswer:
         lease_ms=body.lease_ms,
         max_per_queue=body.max_per_queue,
         scheduled=body.scheduled,
+        fair=body.fair,
         claims=body.claims,
     )
     # Who does not have to wait does not queue behind those who do.

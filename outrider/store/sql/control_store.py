@@ -1,6 +1,7 @@
 """`ControlStore` on SQL: checks what comes in, and has an engine run the scripts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from outrider.model.api_key import ApiKey, Role
@@ -11,6 +12,8 @@ from outrider.model.domain import (
     Domain,
     DomainChange,
     DomainSeed,
+    DomainStep,
+    PriorityBatch,
 )
 from outrider.model.errors import InvalidInput
 from outrider.model.identifiers import new_uuid7
@@ -45,7 +48,7 @@ from outrider.store.checks import (
     readable_uuid,
 )
 from outrider.store.sql.backfill_store import SqlBackfillStore
-from outrider.store.sql.control import claims, domains, keys, outbox, runs, workers
+from outrider.store.sql.control import claims, domains, keys, outbox, priorities, runs, workers
 from outrider.store.sql.control.checks import check_job_id, check_quota, check_run_id, checked_change
 from outrider.store.sql.control.rows import EPOCH, as_json
 from outrider.store.sql.job_store import PAGE, SqlJobStore
@@ -98,6 +101,50 @@ class SqlControlStore(SqlJobStore, SqlBackfillStore):
         earlier: list[Domain] = []
         return await self._engine.write(lambda: domains.transition(canonical, checked, now, earlier))
 
+    async def domain_history(self, domain: str, *, after: int = 0, limit: int = PAGE) -> list[DomainStep]:
+        """List the steps of a domain's life, the oldest first."""
+        canonical = canonical_domain(domain)
+        check_number(after, "after", 0, LARGEST)
+        check_number(limit, "limit", 1, MAX_BATCH)
+        return await self._engine.read(lambda: domains.history(canonical, after, limit))
+
+    async def wake_domains(self, *, limit: int = PAGE, now: int | None = None) -> int:
+        """Make domains pending whose rest is over; tell how many."""
+        check_number(limit, "limit", 1, MAX_BATCH)
+        if not self._settings.enable_domain_tracking:
+            return 0
+        return await self._engine.write(lambda: claims.wake(limit, now, self._settings))
+
+    async def recalculate_priorities(
+        self, *, after: str = "", limit: int = priorities.BATCH, now: int | None = None
+    ) -> PriorityBatch:
+        """Work out rates, priority and band of one batch of domains, in the order of their ids."""
+        start = check_uuid(after, "after") if after else priorities.FIRST_ID
+        check_number(limit, "limit", 1, MAX_BATCH)
+        batch = await self._engine.read(lambda: priorities.batch_by_id(start, limit))
+        await self._recalculate([domain for _, domain in batch], now)
+        return PriorityBatch(number=len(batch), after=batch[-1][0] if len(batch) == limit else None)
+
+    async def recalculate_run(self, run_id: str, *, now: int | None = None) -> int:
+        """Work out rates, priority and band of the domains of which a run has fetched pages; tell how many."""
+        readable = check_run_id(run_id)
+        done, after = 0, ""
+        while True:
+            batch = await self._engine.read(partial(priorities.batch_of_run, readable, after, priorities.BATCH))
+            await self._recalculate(batch, now)
+            done += len(batch)
+            if len(batch) < priorities.BATCH:
+                return done
+            after = batch[-1]
+
+    async def _recalculate(self, names: Sequence[str], now: int | None) -> None:
+        if not names or not self._settings.enable_domain_tracking:
+            return
+        bands = self._settings.enable_smart_scheduling
+        idle = await self._engine.write(lambda: priorities.recalculate(names, now, bands=bands))
+        if idle:
+            await self._engine.write(lambda: claims.settle(idle, now, self._settings))
+
     async def configure_domain(self, domain: str, *, max_pages_per_run: int | None) -> Domain:
         """Set a domain's budget."""
         canonical = canonical_domain(domain)
@@ -115,7 +162,7 @@ class SqlControlStore(SqlJobStore, SqlBackfillStore):
         check_number(number, "number", 1, MAX_CLAIMS)
         check_span(claim_ms, "claim_ms", 1)
         earlier: list[Claim] = []
-        return await self._engine.write(lambda: claims.claim(worker, number, claim_ms, now, earlier))
+        return await self._engine.write(lambda: claims.claim(worker, number, claim_ms, now, self._settings, earlier))
 
     async def renew_claims(
         self, worker: str, held: Sequence[Claim], *, claim_ms: int = CLAIM_MS, now: int | None = None

@@ -3,9 +3,14 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from outrider.model.errors import StoreError
 from outrider.store.sql.script import Script
 
 Answer = TypeVar("Answer")
+
+
+class RowTaken(StoreError):
+    """Somebody else was the first to insert a row of the same key; the transaction has changed nothing."""
 
 
 class Engine(Protocol):

@@ -5,7 +5,7 @@ difference is added to the domain's own columns, which are offsets to what its c
 a kill between two batches counts anything twice, and live counters are never written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -98,7 +98,7 @@ def add(backfill_id: str, pasts: Sequence[DomainPast], settings: Settings, now: 
     new = [each.past for each in missing if each.past.domain in fresh]
     if new:
         yield Call("insert_gates", (), [(past.domain,) for past in new])
-        yield from _begin_lives(new, settings, moment)
+        yield from _begin_lives(new, {domain: each for each, domain, *_ in seeds}, settings, moment)
     yield Call("lock_domains", (), [(each.past.domain,) for each in missing])
     filled = {row[0] for row in (yield Call("fill_backfilled", (), [_filling(each) for each in missing]))}
     # A domain that was merged into another meanwhile is not there: it comes again, as a new one, the next time.
@@ -129,16 +129,16 @@ def _filling(missing: Missing) -> tuple[Value, ...]:
     return (past.domain, *missing.counters, *bounds)
 
 
-def _begin_lives(pasts: Sequence[DomainPast], settings: Settings, moment: int) -> Script[None]:
+def _begin_lives(pasts: Sequence[DomainPast], ids: Mapping[str, str], settings: Settings, moment: int) -> Script[None]:
     """Give new domains, which nobody else can see yet, the status that their past says."""
     lives = [(past, beginning_of(past, settings, moment)) for past in pasts]
     blocked = [(past.domain, life.next_crawl_after) for past, life in lives if life.status is DomainStatus.BLOCKED]
     if blocked:
         yield Call("block_backfilled_gates", (), blocked)
     yield Call("begin_backfilled", (moment,), [_life(past, life) for past, life in lives])
-    steps = [step for past, life in lives for step in _steps(past.domain, life)]
+    steps = [step for past, life in lives for step in _steps(ids[past.domain], life)]
     if steps:
-        yield Call("insert_backfill_history", (ACTOR, moment), steps)
+        yield Call("insert_domain_history", (moment,), steps)
 
 
 def _life(past: DomainPast, life: Beginning) -> tuple[Value, ...]:
@@ -155,12 +155,12 @@ def _life(past: DomainPast, life: Beginning) -> tuple[Value, ...]:
     )  # fmt: skip
 
 
-def _steps(domain: str, life: Beginning) -> list[tuple[Value, ...]]:
+def _steps(domain_id: str, life: Beginning) -> list[tuple[Value, ...]]:
     """Write the history that leads to a status, by steps that the state machine has."""
     steps: list[tuple[Value, ...]] = []
     for version, (source, target) in enumerate(pairwise((DomainStatus.PENDING, *_path(life))), start=1):
         reason = (life.reason_code, life.reason) if target is life.status else (None, None)
-        steps.append((domain, source.value, target.value, *reason, version))
+        steps.append((domain_id, source.value, target.value, *reason, ACTOR, None, version))
     return steps
 
 

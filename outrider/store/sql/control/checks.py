@@ -50,6 +50,8 @@ def checked_change(change: DomainChange) -> DomainChange:
     check_number(change.expected_version, "expected_version", 0, LARGEST)
     if change.worker is not None:
         check_name(change.worker, "worker")
+    if change.actor is not None:
+        check_name(change.actor, "actor")
     check_text(change.block_reason, "block_reason")
     check_text(change.block_reason_code, "block_reason_code", MAX_REASON_CODE_CHARACTERS)
     if change.next_crawl_after is not None:

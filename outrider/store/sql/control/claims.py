@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from outrider.model.domain import Claim, ClaimOverview, WorkerClaims
 from outrider.model.machines import DomainStatus
+from outrider.model.settings import Settings
 from outrider.policy.admission import storable
 from outrider.store.sql.control.rows import moment_of, record
 from outrider.store.sql.script import Call, Row, Script
-from outrider.store.sql.urls import crawls
+from outrider.store.sql.urls import crawls, lives
 
 WAKE_BATCH = 50
 """How many domains that have cooled down one claim wakes at least: a bound on what a claim costs when
@@ -16,7 +17,9 @@ very many become claimable at the same moment."""
 RELEASE_CHUNK = 2_000
 
 
-def claim(worker: str, number: int, claim_ms: int, now: int | None, earlier: list[Claim]) -> Script[list[Claim]]:
+def claim(
+    worker: str, number: int, claim_ms: int, now: int | None, settings: Settings, earlier: list[Claim]
+) -> Script[list[Claim]]:
     """Claim the best domains that are free: active before pending, then by priority."""
     moment = yield from crawls.clock(now)
     if earlier:
@@ -24,6 +27,8 @@ def claim(worker: str, number: int, claim_ms: int, now: int | None, earlier: lis
         if held:
             kept = {row[0] for row in held}
             return [each for each in earlier if each.domain in kept]
+    if settings.enable_domain_tracking:
+        yield from lives.wake(moment, WAKE_BATCH, refresh=settings.enable_refresh_mode)
     yield Call("wake_domains", (moment, max(number, WAKE_BATCH)))
     rows = yield Call("claim_domains", (worker, number, moment, moment + claim_ms))
     expires_at = moment_of(moment + claim_ms)
@@ -96,3 +101,15 @@ def overview(now: int | None) -> Script[ClaimOverview]:
         expired=int(expired[0][0]),
         unclaimed={DomainStatus(row[0]): int(row[1]) for row in unclaimed},
     )
+
+
+def wake(most: int, now: int | None, settings: Settings) -> Script[int]:
+    """Make domains pending whose rest is over, or whose refresh is due; tell how many."""
+    moment = yield from crawls.clock(now)
+    return (yield from lives.wake(moment, most, refresh=settings.enable_refresh_mode))
+
+
+def settle(names: Sequence[str], now: int | None, settings: Settings) -> Script[int]:
+    """Make active domains exhausted of which nothing is left; tell how many."""
+    moment = yield from crawls.clock(now)
+    return (yield from lives.settle(names, settings.exhausted_rest_ms, moment))

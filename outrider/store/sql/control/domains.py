@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outrider.model.domain import MAX_SOURCE_CHARACTERS, Domain, DomainChange, DomainSeed, UnknownDomain
+from outrider.model.domain import MAX_SOURCE_CHARACTERS, Domain, DomainChange, DomainSeed, DomainStep, UnknownDomain
 from outrider.model.domain_name import parent_domain
 from outrider.model.errors import ClaimLost, shown
 from outrider.model.identifiers import new_uuid7
@@ -72,8 +72,8 @@ def remember(admitted: SeedList, now: int | None) -> Script[list[AddResult]]:
     new.sort(key=lambda row: row[1])
     inserted = yield Call("insert_seeds", (moment,), new)
     rows = [(domain, source, rank) for _, domain, _, source, rank in new]
-    yield Call("fill_seeds", (), rows)
     yield Call("insert_gates", (), [(domain,) for domain, *_ in rows])
+    yield Call("fill_seeds", (), rows)
     fresh = {row[0] for row in inserted}
     answers: list[AddResult] = []
     for result in admitted.results:
@@ -109,6 +109,7 @@ def transition(domain: str, change: DomainChange, now: int | None, earlier: list
     DOMAIN.check(change.source, change.target)
     if change.run_id is not None and (yield from runs.find(change.run_id)) is None:
         raise UnknownRun(change.run_id)
+    yield Call("lock_gates", (), [(domain,)])
     yield Call("lock_domains", (), [(domain,)])
     moment = yield from crawls.clock(now)
     moved = yield Call(
@@ -122,6 +123,17 @@ def transition(domain: str, change: DomainChange, now: int | None, earlier: list
     found = yield from _existing(domain)
     if moved:
         earlier[:] = [found]
+        actor = change.actor or change.worker or "operator"
+        yield Call(
+            "insert_domain_history",
+            (moment,),
+            [
+                (
+                    found.id, change.source.value, change.target.value, change.block_reason_code, change.block_reason,
+                    actor, change.run_id, found.version,
+                )
+            ],
+        )  # fmt: skip
     elif [(each.version, each.updated_at) for each in earlier] != [(found.version, found.updated_at)]:
         raise ClaimLost(_loss(found, change))
     return found
@@ -134,6 +146,14 @@ def _loss(found: Domain, change: DomainChange) -> str:
         expected += f", claimed by {change.worker}"
         real += f", claimed by {found.claimed_by} until {found.claim_expires_at}" if found.claimed_by else ", unclaimed"
     return f"{found.domain} is no longer {expected}: it is {real}; nothing was changed"
+
+
+def history(domain: str, after: int, limit: int) -> Script[list[DomainStep]]:
+    """List the steps of a domain's life, the oldest first."""
+    rows = yield Call("domain_history", (domain, after, limit))
+    if not rows:
+        yield from _existing(domain)
+    return [record(DomainStep, row) for row in rows]
 
 
 def configure(domain: str, max_pages_per_run: int | None) -> Script[Domain]:

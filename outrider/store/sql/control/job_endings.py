@@ -67,7 +67,7 @@ def _opening_at(stored: StoredCrawl, earliest: int) -> Script[int]:
     waiting = [WaitingQueue(**dict(zip(WaitingQueue.__struct_fields__, row, strict=True))) for row in rows]
     if not waiting or len(waiting) == MOST_WAITING:
         return earliest
-    return min(max(queue.ready_at, queue.backoff_until, queue.blocked_until) for queue in waiting)
+    return min(queue.waits_until for queue in waiting)
 
 
 def end_leases_of_runner(job: Job, stored: StoredCrawl | None, now: int, settings: Settings, slot: int) -> Script[None]:

@@ -81,12 +81,6 @@ CATALOGUE: Catalogue = {
             AS w (domain, status, reason, code, next_crawl_after, version, image_yield_rate, avg_images_per_page,
                   error_rate)
          WHERE d.domain = w.domain"""),
-    "insert_backfill_history": Sql(f"""
-        INSERT INTO domain_history (domain_id, from_status, to_status, reason_code, reason, actor, at, version)
-        SELECT d.id, w.source, w.target, w.code, w.reason, $1, {moment(2)}, w.version
-          FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::int[]) WITH ORDINALITY
-            AS w (domain, source, target, code, reason, version, place)
-          JOIN domains d ON d.domain = w.domain ORDER BY w.place"""),
     "keep_backfilled": Sql(f"""
         INSERT INTO backfilled_domains AS b (backfill_id, domain, {LEDGER})
         SELECT $1, w.*

@@ -8,25 +8,50 @@ What a LIMIT has chosen is looked up with `= ANY (ARRAY (…))`: plans are made 
 join PostgreSQL would expect a tenth of the table and read all of it (339 ms for 10 of 1,000,000 domains).
 """
 
+from outrider.policy.domain_priority import Columns
 from outrider.store.sql.postgres.urls import HELD_LEASE
 from outrider.store.sql.script import Catalogue, Sql
 
-DOMAIN = """CAST(d.id AS text), d.domain, d.parent_domain, d.status, d.block_reason, d.block_reason_code,
-    d.first_blocked_at, d.block_count, d.claimed_by, d.claim_expires_at, d.version, d.images_found,
-    d.images_stored, d.max_pages_per_run, d.crawl_depth_reached, d.image_yield_rate, d.avg_images_per_page,
-    d.error_rate, d.total_error_count, d.consecutive_error_count, d.priority_score, d.priority_computed_at,
-    d.seed_rank, d.source, d.first_seen_at, d.last_crawled_at, d.next_crawl_after, d.updated_at,
-    CAST(d.last_crawl_run_id AS text), d.frontier_updated_at"""
+COLUMNS = Columns(
+    pages_discovered="(d.pages_discovered + n.discovered)", pages_crawled="(d.pages_crawled + n.crawled)",
+    images_found="(d.images_found + n.images)", images_stored="d.images_stored",
+    total_error_count="(d.total_error_count + n.errors)", first_seen_at="d.first_seen_at",
+    last_crawled_at="d.last_crawled_at", seed_rank="d.seed_rank",
+)  # fmt: skip
+"""What is known of a domain `d` with what is counted of it, `n`.
 
-DOMAIN_COUNTS = """d.pages_discovered + n.discovered, d.pages_crawled + n.crawled, n.waiting,
+Purges and backfills leave their offsets in the domain's own columns; all else is in the counts.
+"""
+
+
+def domain_columns(greatest: str, changed_at: str) -> str:
+    """List the columns of a domain `d` with its counts `n`, in one dialect's words."""
+    return f"""CAST(d.id AS text), d.domain, d.parent_domain, d.status, d.block_reason, d.block_reason_code,
+    d.first_blocked_at, d.block_count, d.claimed_by, d.claim_expires_at, d.version, {COLUMNS.images_found},
+    d.images_stored, d.max_pages_per_run, {greatest}(d.crawl_depth_reached, n.depth), {COLUMNS.image_yield_rate},
+    {COLUMNS.avg_images_per_page}, {COLUMNS.error_rate}, {COLUMNS.total_error_count},
+    coalesce((SELECT g.errors_in_row FROM gates g WHERE g.domain = d.domain), 0), d.priority_score,
+    d.priority_computed_at, d.seed_rank, d.source, d.first_seen_at, d.last_crawled_at, d.next_crawl_after,
+    d.updated_at, CAST(d.last_crawl_run_id AS text),
+    CASE WHEN n.changed_at > 0 THEN {changed_at} ELSE d.frontier_updated_at END,
+    {COLUMNS.pages_discovered}, {COLUMNS.pages_crawled}, n.waiting,
     CASE WHEN n.waiting > 0 THEN 'urls:' || d.domain END"""
 
-# Purges and backfills leave their offsets in the domain's own columns; all else is in the counts.
+
+DOMAIN = domain_columns(
+    "greatest",
+    "greatest('epoch'::timestamptz + (n.changed_at / 1000) * interval '1 second'"
+    " + (n.changed_at % 1000) * interval '1 millisecond', d.frontier_updated_at)",
+)
+
 COUNTS_OF_DOMAIN = """
             SELECT coalesce(sum(c.discovered + c.pending + c.assigned + c.completed + c.failed)
                             FILTER (WHERE c.kind = 0), 0)::bigint AS discovered,
                    coalesce(sum(c.completed) FILTER (WHERE c.kind = 0), 0)::bigint AS crawled,
-                   coalesce(sum(c.discovered + c.pending + c.assigned), 0)::bigint AS waiting
+                   coalesce(sum(c.discovered + c.pending + c.assigned), 0)::bigint AS waiting,
+                   coalesce(sum(c.pending + c.assigned), 0)::bigint AS open,
+                   coalesce(sum(c.images_found), 0)::bigint AS images, coalesce(sum(c.errors), 0)::bigint AS errors,
+                   coalesce(max(c.depth_reached), 0) AS depth, coalesce(max(c.changed_at), 0) AS changed_at
               FROM counts c WHERE c.domain = d.domain AND c.key <> ''"""
 
 JOB = """CAST(id AS text), crawl, payload, priority, status, desired_state, epoch, worker_id,
@@ -114,10 +139,10 @@ CATALOGUE: Catalogue = {
            SET source = coalesce(d.source, lacking.source), seed_rank = coalesce(d.seed_rank, lacking.seed_rank)
           FROM lacking WHERE d.id = lacking.id"""),
     "domain": Sql(f"""
-        SELECT {DOMAIN}, {DOMAIN_COUNTS} FROM domains d CROSS JOIN LATERAL ({COUNTS_OF_DOMAIN}) n
+        SELECT {DOMAIN} FROM domains d CROSS JOIN LATERAL ({COUNTS_OF_DOMAIN}) n
          WHERE d.domain = $1"""),
     "list_domains": Sql(f"""
-        SELECT {DOMAIN}, {DOMAIN_COUNTS}
+        SELECT {DOMAIN}
           FROM (SELECT * FROM domains WHERE domain > $2 AND ($1::domain_status IS NULL OR status = $1)
                  ORDER BY domain LIMIT $3) d
          CROSS JOIN LATERAL ({COUNTS_OF_DOMAIN}) n ORDER BY d.domain"""),
@@ -125,14 +150,15 @@ CATALOGUE: Catalogue = {
         SELECT domain FROM domains WHERE domain = ANY ($1::text[]) ORDER BY domain FOR NO KEY UPDATE"""),
     "transition_domain": Sql(f"""
         UPDATE domains
-           SET status = $6::domain_status, version = version + 1, block_reason = $7, block_reason_code = $8,
+           SET status = $6::domain_status, version = version + 1,
+               claim_version = CASE WHEN $4::text IS NULL THEN claim_version ELSE version + 1 END,
+               block_reason = $7, block_reason_code = $8,
                next_crawl_after = {moment(9)},
                claimed_by = CASE WHEN $4::text IS NULL THEN NULL ELSE claimed_by END,
                claim_expires_at = CASE WHEN $4::text IS NULL THEN NULL ELSE claim_expires_at END,
                first_blocked_at = CASE WHEN $6 = 'blocked' THEN coalesce(first_blocked_at, {moment(5)})
                                        ELSE first_blocked_at END,
                block_count = block_count + CASE WHEN $6 = 'blocked' THEN 1 ELSE 0 END,
-               consecutive_error_count = CASE WHEN $6 = 'pending' THEN 0 ELSE consecutive_error_count END,
                last_crawled_at = CASE WHEN $6 = 'active' AND $2::domain_status IN ('pending', 'active') THEN {moment(5)}
                                       ELSE last_crawled_at END,
                last_crawl_run_id = CASE WHEN $6 = 'active' AND $2::domain_status IN ('pending', 'active')
@@ -158,23 +184,24 @@ CATALOGUE: Catalogue = {
                AND (claimable_at IS NULL OR claimable_at <= {moment(3)})
              ORDER BY (status = 'pending'), priority_score DESC, last_crawled_at NULLS FIRST, id
              LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
-        UPDATE domains SET claimed_by = $1, claim_expires_at = {moment(4)}, version = version + 1
+        UPDATE domains SET claimed_by = $1, claim_expires_at = {moment(4)}, version = version + 1,
+                           claim_version = version + 1
          WHERE id = ANY (ARRAY (SELECT id FROM chosen))
         RETURNING domain, CAST(id AS text), version, status, priority_score, last_crawled_at"""),
     "held_claims": Sql(f"""
         SELECT d.domain FROM unnest($3::text[], $4::int[]) AS w (domain, version)
-          JOIN domains d ON d.domain = w.domain AND d.version = w.version
+          JOIN domains d ON d.domain = w.domain AND d.claim_version = w.version
          WHERE d.claimed_by = $1 AND d.claim_expires_at > {moment(2)}"""),
     "renew_claims": Sql(f"""
         UPDATE domains d SET claim_expires_at = {moment(3)}
           FROM unnest($4::text[], $5::int[]) AS w (domain, version)
-         WHERE d.domain = w.domain AND d.version = w.version AND d.claimed_by = $1
+         WHERE d.domain = w.domain AND d.claim_version = w.version AND d.claimed_by = $1
            AND d.claim_expires_at > {moment(2)}
-        RETURNING d.domain, CAST(d.id AS text), d.version"""),
+        RETURNING d.domain, CAST(d.id AS text), w.version"""),
     "release_claims": Sql(f"""
         UPDATE domains d SET claimed_by = NULL, claim_expires_at = NULL, version = d.version + 1
           FROM unnest($3::text[], $4::int[]) AS w (domain, version)
-         WHERE d.domain = w.domain AND d.version = w.version AND d.claimed_by = $1
+         WHERE d.domain = w.domain AND d.claim_version = w.version AND d.claimed_by = $1
            AND d.claim_expires_at > {moment(2)}
         RETURNING d.domain, w.version"""),
     "release_all_claims": Sql("""
@@ -270,6 +297,7 @@ CATALOGUE: Catalogue = {
           JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
          WHERE l.crawl_id = $1 ORDER BY l.token FOR UPDATE OF l"""),
     # ------------------------------------------------------------------ runs
+    "job_is_run": Sql("SELECT 1 FROM crawl_jobs WHERE id = $1 AND epoch = $2 AND status = 'processing'"),
     "lock_processing_job": Sql("""
         SELECT id FROM crawl_jobs WHERE id = $1 AND epoch = $2 AND status = 'processing' FOR NO KEY UPDATE"""),
     "open_run_of_job": Sql(f"""

@@ -15,6 +15,7 @@ import asyncpg
 
 from outrider.model.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from outrider.store.dsn import PostgresDsn
+from outrider.store.sql.engine import RowTaken
 from outrider.store.sql.postgres.arrays import array_text, prepared
 from outrider.store.sql.postgres.connection import (
     CONNECT_S,
@@ -119,6 +120,8 @@ class PostgresEngine:
                 raise StoreFull(f"no room left on the disk of {self._dsn.shown}: nothing was written") from error
             except asyncpg.ReadOnlySQLTransactionError as error:
                 raise StoreReadOnly(f"{self._dsn.shown} cannot be written: {error}") from error
+            except asyncpg.UniqueViolationError as error:
+                raise RowTaken(f"{self._dsn.shown}: {error}") from error
             except asyncpg.PostgresError as error:
                 raise StoreError(f"{self._dsn.shown}: {error}") from error
             await asyncio.sleep(min(wait_s * random.uniform(0.5, 1.0), left_s))

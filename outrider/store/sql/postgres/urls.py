@@ -4,6 +4,8 @@ What locks several rows locks them in the order of their keys. `lease` alone use
 
 OFFSET 0 keeps the planner from moving a crawl's number out of a list of rows: it would then, where it has no
 statistics, go through the crawl and look for each task in the list, and not the other way round.
+
+`band >= 0` is true of every queue, and says that the index `queues_ready` may be used.
 """
 
 from outrider.model.batch import BATCH_WORKER
@@ -16,11 +18,12 @@ CRAWL = """crawl_id, name, state, key_rule, strip_tracking, sort_query, max_dept
     max_pages_per_domain, delay_ms, concurrency, robots, created_at, limited_run, conduct"""
 
 GATE = """domain, delay_ms, robots_delay_ms, concurrency, next_fetch_at, backoff_until, backoff_level,
-    backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id, quiet_until"""
+    backoff_began_at, blocked_until, band, robots_version, robots_expires_at, domain_id, quiet_until,
+    status, errors_in_row, error_at"""
 
 HELD_LEASE = """l.token, l.crawl_id, c.name, l.key, l.hash, l.domain, l.kind, l.run_id, l.attempt, l.delay_ms,
     l.gate_was, l.granted_at, l.expires_at, t.url, l.url_hash, t.depth, t.discovery_type, t.failures,
-    t.deferrals, t.expiries"""
+    t.deferrals, t.expiries, l.worker, l.claim_version"""
 
 ARTIFACT = """artifact_id, crawl, key, url, token, attempt, domain, domain_id, kind, outcome, reason, discovery_type,
     run_id, depth, leased_at, reported_at, http_status, fetched_at, elapsed_ms, content_type, body_bytes,
@@ -29,6 +32,15 @@ ARTIFACT = """artifact_id, crawl, key, url, token, attempt, domain, domain_id, k
 
 TASK = """t.key, t.hash, t.url, t.kind, t.state, t.priority, t.depth, t.attempt_count, t.failures, t.deferrals,
     t.expiries, t.discovered_at, t.due_at, t.discovery_type, t.http_status, t.reason"""
+
+NEW_TASKS = "$8::int[], $9::text[], $10::bytea[], $11::text[], $12::bigint[], $13::int[]"
+
+INSERT_TASKS = """INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth,
+                               due_at, discovery_type, delayed)
+            SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, $1::bigint, ($2::smallint[])[w.facts + 1],
+                   ($3::smallint[])[w.facts + 1], ($4::int[])[w.facts + 1], ($5::int[])[w.facts + 1],
+                   ($6::bigint[])[w.facts + 1], ($7::smallint[])[w.facts + 1],
+                   ($6::bigint[])[w.facts + 1] > $1::bigint"""
 
 DRAINED_LOOK_MS = 1_000
 """When to look again at a queue that seems to be empty; see `rest_queues`."""
@@ -74,15 +86,19 @@ CATALOGUE: Catalogue = {
         SELECT q.crawl_id, q.key, q.domain
           FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)
           JOIN queues q ON q.crawl_id = w.crawl_id AND q.key = w.key"""),
+    # Makes the gates of new domains as well; gives those that it made.
     "insert_domains": Sql("""
-        INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
-        SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
-          FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
-         WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
-         ORDER BY w.place ON CONFLICT (domain) DO NOTHING"""),
+        WITH made AS (
+            INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
+            SELECT w.id, w.domain, w.parent, to_timestamp($1::bigint / 1000.0), to_timestamp($1::bigint / 1000.0)
+              FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (id, domain, parent, place)
+             WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
+             ORDER BY w.place ON CONFLICT (domain) DO NOTHING RETURNING domain, id)
+        INSERT INTO gates (domain, domain_id) SELECT domain, id FROM made
+            ON CONFLICT (domain) DO NOTHING RETURNING domain"""),
     "insert_gates": Sql("""
-        INSERT INTO gates (domain, domain_id)
-        SELECT d.domain, d.id FROM unnest($1::text[]) WITH ORDINALITY AS w (domain, place)
+        INSERT INTO gates (domain, domain_id, status)
+        SELECT d.domain, d.id, d.status FROM unnest($1::text[]) WITH ORDINALITY AS w (domain, place)
           JOIN domains d ON d.domain = w.domain
          WHERE NOT EXISTS (SELECT FROM gates g WHERE g.domain = w.domain)
          ORDER BY w.place ON CONFLICT (domain) DO NOTHING"""),
@@ -95,17 +111,22 @@ CATALOGUE: Catalogue = {
          ORDER BY w.crawl_id, w.key ON CONFLICT (crawl_id, key) DO NOTHING RETURNING crawl_id, key"""),
     "take_sequence": Sql("SELECT nextval('discovery_sequence') FROM generate_series(1, $1::int)"),
     "known_tasks": Sql(""),
-    # Gives the numbers of the rows that were not there. What many rows have in common stands in arrays beside them.
-    "insert_tasks": Sql("""
+    # Looks, inserts what is not there, and gives the numbers of what is: of the same URL, and of another one with its
+    # hash. What many rows have in common stands in arrays beside them. Without ON CONFLICT a row costs a sixth less,
+    # but one that somebody inserts at the same moment fails the transaction.
+    "insert_new_tasks": Sql(f"""
+        WITH offered AS MATERIALIZED (
+            SELECT w.*, t.url = w.url AS known
+              FROM unnest({NEW_TASKS}) AS w (crawl_id, key, hash, url, sequence, facts)
+              LEFT JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash),
+        inserted AS (
+            {INSERT_TASKS} FROM offered w WHERE w.known IS NULL)
+        SELECT array_agg(sequence) FILTER (WHERE known), array_agg(sequence) FILTER (WHERE NOT known)
+          FROM offered WHERE known IS NOT NULL"""),
+    # Gives the numbers of the rows that were not there; `colliding_tasks` compares the others.
+    "insert_tasks": Sql(f"""
         WITH inserted AS (
-            INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth,
-                               due_at, discovery_type, delayed)
-            SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, $1::bigint, ($2::smallint[])[w.facts + 1],
-                   ($3::smallint[])[w.facts + 1], ($4::int[])[w.facts + 1], ($5::int[])[w.facts + 1],
-                   ($6::bigint[])[w.facts + 1], ($7::smallint[])[w.facts + 1],
-                   ($6::bigint[])[w.facts + 1] > $1::bigint
-              FROM unnest($8::int[], $9::text[], $10::bytea[], $11::text[], $12::bigint[], $13::int[])
-                AS w (crawl_id, key, hash, url, sequence, facts)
+            {INSERT_TASKS} FROM unnest({NEW_TASKS}) AS w (crawl_id, key, hash, url, sequence, facts)
                 ON CONFLICT (crawl_id, key, hash) DO NOTHING RETURNING sequence)
         SELECT array_agg(sequence) FROM inserted"""),
     "colliding_tasks": Sql("""
@@ -153,19 +174,26 @@ CATALOGUE: Catalogue = {
                gate_opens_at = LEAST(q.gate_opens_at, locked.opens_at)
           FROM locked WHERE q.crawl_id = locked.crawl_id AND q.key = locked.key"""),
     "add_counts": Sql("""
-        INSERT INTO counts (crawl_id, key, domain, kind, slot, discovered, pending, assigned, completed, failed)
+        INSERT INTO counts (crawl_id, key, domain, kind, slot, discovered, pending, assigned, completed, failed,
+                            images_found, errors, depth_reached, changed_at)
         SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[],
-                             $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])
+                             $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+                             $13::int[], $14::bigint[])
             ON CONFLICT (crawl_id, key, domain, kind, slot) DO UPDATE
            SET discovered = counts.discovered + excluded.discovered,
                pending = counts.pending + excluded.pending,
                assigned = counts.assigned + excluded.assigned,
                completed = counts.completed + excluded.completed,
-               failed = counts.failed + excluded.failed"""),
+               failed = counts.failed + excluded.failed,
+               images_found = counts.images_found + excluded.images_found,
+               errors = counts.errors + excluded.errors,
+               depth_reached = greatest(counts.depth_reached, excluded.depth_reached),
+               changed_at = greatest(counts.changed_at, excluded.changed_at)"""),
     "add_run_counts": Sql("""
         INSERT INTO run_counts (run_id, domain, slot, pages)
         SELECT * FROM unnest($1::uuid[], $2::text[], $3::smallint[], $4::bigint[])
-            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = run_counts.pages + excluded.pages"""),
+            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = run_counts.pages + excluded.pages
+        RETURNING run_id, domain, pages"""),
     # ----------------------------------------------------------------- lease
     "lock_request": Sql("SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || $2, 0))"),
     "leases_of_request": Sql("""
@@ -181,11 +209,12 @@ CATALOGUE: Catalogue = {
     "ready_crawls": Sql(f"""
         SELECT {CRAWL} FROM crawls c
          WHERE c.state = 'running' AND (
-            (c.max_pages_per_domain IS NOT NULL AND c.limited_run IS DISTINCT FROM $2)
+            (($3::boolean OR c.max_pages_per_domain IS NOT NULL) AND c.limited_run IS DISTINCT FROM $2)
             OR EXISTS (
                 SELECT FROM generate_series(0, 15) AS b (band)
                  WHERE EXISTS (SELECT FROM queues q
-                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.ready_at <= $1)))
+                                WHERE q.crawl_id = c.crawl_id AND q.band = b.band AND q.band >= 0
+                                  AND q.ready_at <= $1)))
          ORDER BY c.turn, c.crawl_id LIMIT 64 FOR KEY SHARE"""),
     "set_limited_run": Sql("UPDATE crawls SET limited_run = $2 WHERE crawl_id = $1"),
     "lock_crawl_limits": Sql("""
@@ -203,7 +232,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT * FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2 AND key <> ALL ($4::text[])
              ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
          LIMIT $3"""),
     "lock_free_gates": Sql(f"""
@@ -223,6 +252,17 @@ CATALOGUE: Catalogue = {
                + (SELECT count(*) FROM leases l
                    WHERE l.domain = w.domain AND l.run_id = $1::uuid AND l.kind = 0)
           FROM unnest($2::text[]) AS w (domain)"""),
+    # Queues that have something to give soon, or something in flight that may bring more, by the pages they have had.
+    "queues_by_pages": Sql("""
+        SELECT n.pages, count(*)
+          FROM (SELECT q.key FROM generate_series(0, 15) AS b (band)
+                 CROSS JOIN LATERAL (SELECT key FROM queues
+                                      WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2
+                                      ORDER BY ready_at LIMIT $3) q
+                 UNION SELECT key FROM (SELECT DISTINCT key FROM leases WHERE crawl_id = $1 LIMIT $3) l) w
+         CROSS JOIN LATERAL (SELECT coalesce(sum(completed + assigned), 0)::bigint AS pages FROM counts c
+                              WHERE c.crawl_id = $1 AND c.key = w.key AND c.kind = 0) n
+         GROUP BY n.pages"""),
     "wake_delayed": Sql("""
         UPDATE tasks t SET delayed = false
           FROM unnest($3::text[]) AS w (key)
@@ -266,10 +306,10 @@ CATALOGUE: Catalogue = {
                kind = excluded.kind, priority = excluded.priority"""),
     "insert_leases": Sql("""
         INSERT INTO leases (token, crawl_id, key, hash, url_hash, domain, kind, worker, request_id, run_id,
-                            attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at)
+                            attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at, claim_version)
         SELECT * FROM unnest($1::bytea[], $2::int[], $3::text[], $4::bytea[], $5::bytea[], $6::text[],
                              $7::smallint[], $8::text[], $9::text[], $10::uuid[], $11::int[], $12::bigint[],
-                             $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[])
+                             $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::int[])
             ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
     "postpone_tasks": Sql("""
         UPDATE tasks t SET delayed = true, due_at = $2
@@ -285,11 +325,12 @@ CATALOGUE: Catalogue = {
            SET next_fetch_at = w.next_fetch_at, backoff_until = w.backoff_until, backoff_level = w.backoff_level,
                backoff_began_at = w.backoff_began_at, robots_delay_ms = w.robots_delay_ms,
                robots_version = w.robots_version, robots_expires_at = w.robots_expires_at,
-               quiet_until = w.quiet_until
+               quiet_until = w.quiet_until, blocked_until = w.blocked_until, errors_in_row = w.errors_in_row,
+               error_at = w.error_at
           FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::int[], $5::bigint[], $6::bigint[], $7::text[],
-                      $8::bigint[], $9::bigint[])
+                      $8::bigint[], $9::bigint[], $10::bigint[], $11::int[], $12::bigint[])
             AS w (domain, next_fetch_at, backoff_until, backoff_level, backoff_began_at, robots_delay_ms,
-                  robots_version, robots_expires_at, quiet_until)
+                  robots_version, robots_expires_at, quiet_until, blocked_until, errors_in_row, error_at)
          WHERE g.domain = w.domain"""),
     "move_queues": Sql("""
         UPDATE queues q
@@ -321,11 +362,11 @@ CATALOGUE: Catalogue = {
          WHERE q.crawl_id = r.crawl_id AND q.key = r.key"""),
     "next_ready_at": Sql("""
         SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
-         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band AND band >= 0
                               ORDER BY ready_at LIMIT 1) q"""),
     "next_ready_at_any": Sql("""
         SELECT min(q.ready_at) FROM crawls c CROSS JOIN generate_series(0, 15) AS b (band)
-         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band
+         CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = c.crawl_id AND band = b.band AND band >= 0
                               ORDER BY ready_at LIMIT 1) q
          WHERE c.state = 'running'"""),
     # ---------------------------------------------------------------- report
@@ -392,15 +433,6 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (domain) DO UPDATE
            SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
     "robots_text": Sql("SELECT version, text FROM robots WHERE domain = $1"),
-    "note_robots_trouble": Sql("""
-        WITH locked AS (
-            SELECT w.domain, w.reached FROM unnest($1::text[], $2::boolean[]) AS w (domain, reached)
-              JOIN domains d ON d.domain = w.domain ORDER BY w.domain FOR NO KEY UPDATE OF d)
-        UPDATE domains d
-           SET total_error_count = d.total_error_count + CASE WHEN w.reached THEN 0 ELSE 1 END,
-               consecutive_error_count = CASE WHEN w.reached THEN 0 ELSE d.consecutive_error_count + 1 END
-          FROM locked w
-         WHERE d.domain = w.domain AND (NOT w.reached OR d.consecutive_error_count > 0)"""),
     "forget_robots_trouble": Sql(f"""
         WITH locked AS (
             SELECT domain FROM gates WHERE domain = ANY ($2::text[]) AND robots_version = '{UNREACHABLE_ROBOTS}'
@@ -408,7 +440,8 @@ CATALOGUE: Catalogue = {
         UPDATE gates g SET robots_expires_at = least(robots_expires_at, $1) FROM locked w WHERE g.domain = w.domain"""),
     # ------------------------------------------------------ overrides, upkeep
     "configure_gate": Sql("""
-        UPDATE gates SET delay_ms = $2, concurrency = $3, blocked_until = $4, band = $5 WHERE domain = $1"""),
+        UPDATE gates SET delay_ms = $2, concurrency = $3, blocked_until = $4, band = $5, own_band = own_band OR $6
+         WHERE domain = $1"""),
     "set_domain_band": Sql("""
         WITH locked AS (
             SELECT crawl_id, key FROM queues WHERE domain = $1 AND priority IS NULL
@@ -523,11 +556,11 @@ CATALOGUE: Catalogue = {
                coalesce(sum(assigned), 0)::bigint, coalesce(sum(completed), 0)::bigint,
                coalesce(sum(failed), 0)::bigint,
                (SELECT min(q.ready_at) FROM generate_series(0, 15) AS b (band)
-                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band
+                 CROSS JOIN LATERAL (SELECT ready_at FROM queues WHERE crawl_id = $1 AND band = b.band AND band >= 0
                                       ORDER BY ready_at LIMIT 1) q),
                EXISTS (SELECT FROM generate_series(0, 15) AS b (band)
                         WHERE EXISTS (SELECT FROM queues
-                                       WHERE crawl_id = $1 AND band = b.band AND ready_at = {LIMITED}))
+                                       WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at = {LIMITED}))
           FROM counts WHERE crawl_id = $1 AND key = ''"""),
     # A drained queue is not among them: nothing of it waits.
     "waiting_queues": Sql(f"""
@@ -538,7 +571,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT key, domain, ready_at FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at > $2 AND ready_at < {LIMITED}
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at > $2 AND ready_at < {LIMITED}
              ORDER BY ready_at DESC LIMIT $3) q
           LEFT JOIN gates g ON g.domain = q.domain
          ORDER BY q.ready_at DESC LIMIT $3"""),
@@ -564,7 +597,7 @@ CATALOGUE: Catalogue = {
           FROM generate_series(0, 15) AS b (band)
          CROSS JOIN LATERAL (
             SELECT * FROM queues
-             WHERE crawl_id = $1 AND band = b.band AND ready_at <= $2 AND key <> ALL ($4::text[])
+             WHERE crawl_id = $1 AND band = b.band AND band >= 0 AND ready_at <= $2 AND key <> ALL ($4::text[])
              ORDER BY ready_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) q
          LIMIT $3"""),
     "serveable_queue": Sql("""

@@ -63,11 +63,6 @@ CATALOGUE: Catalogue = {
                error_rate = w.error_rate, first_blocked_at = iif(w.status = 'blocked', {moment(1)}, NULL),
                block_count = (w.status = 'blocked')
           FROM w WHERE d.domain = w.domain"""),
-    "insert_backfill_history": Sql(f"""
-        WITH w (domain, source, target, code, reason, version) AS (VALUES {{rows}})
-        INSERT INTO domain_history (domain_id, from_status, to_status, reason_code, reason, actor, at, version)
-        SELECT d.id, w.source, w.target, w.code, w.reason, ?1, {moment(2)}, w.version
-          FROM w CROSS JOIN domains d ON d.domain = w.domain"""),
     "keep_backfilled": Sql(f"""
         WITH w (domain, {LEDGER}) AS (VALUES {{rows}})
         INSERT INTO backfilled_domains AS b (backfill_id, domain, {LEDGER})

@@ -3,18 +3,26 @@
 A transaction has the whole file to itself, so nothing here locks. `{rows}` stands for a VALUES list.
 """
 
-from outrider.store.sql.postgres.control import API_KEY, DOMAIN, DOMAIN_COUNTS, JOB, MESSAGE, RUN, WORKER
+from outrider.store.sql.postgres.control import API_KEY, JOB, MESSAGE, RUN, WORKER, domain_columns
 from outrider.store.sql.postgres.urls import HELD_LEASE
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.sqlite.urls import HELD_LEASE_TABLES, NOTHING
 
 NOW = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
 
+DOMAIN = domain_columns(
+    "max",
+    "max(strftime('%Y-%m-%dT%H:%M:%fZ', n.changed_at / 1000.0, 'unixepoch'), coalesce(d.frontier_updated_at, ''))",
+)
+
 COUNTS_OF_DOMAIN = """
             SELECT p.id, coalesce(sum(c.discovered + c.pending + c.assigned + c.completed + c.failed)
                                   FILTER (WHERE c.kind = 0), 0) AS discovered,
                    coalesce(sum(c.completed) FILTER (WHERE c.kind = 0), 0) AS crawled,
-                   coalesce(sum(c.discovered + c.pending + c.assigned), 0) AS waiting
+                   coalesce(sum(c.discovered + c.pending + c.assigned), 0) AS waiting,
+                   coalesce(sum(c.pending + c.assigned), 0) AS open,
+                   coalesce(sum(c.images_found), 0) AS images, coalesce(sum(c.errors), 0) AS errors,
+                   coalesce(max(c.depth_reached), 0) AS depth, coalesce(max(c.changed_at), 0) AS changed_at
               FROM page p LEFT JOIN counts c ON c.domain = p.domain AND c.key <> '' GROUP BY p.id"""
 
 
@@ -23,7 +31,7 @@ def moment(number: int) -> str:
     return f"strftime('%Y-%m-%dT%H:%M:%fZ', ?{number} / 1000.0, 'unixepoch')"
 
 
-LIVE_CLAIM = f"d.version = w.version AND d.claimed_by = ?1 AND d.claim_expires_at > {moment(2)}"
+LIVE_CLAIM = f"d.claim_version = w.version AND d.claimed_by = ?1 AND d.claim_expires_at > {moment(2)}"
 
 JOB_ORDERS = {
     "newest": ("?1 IS NOT NULL AND id < ?2", "id DESC"),
@@ -59,23 +67,23 @@ CATALOGUE: Catalogue = {
                                         OR (d.seed_rank IS NULL AND w.seed_rank IS NOT NULL))"""),
     "domain": Sql(f"""
         WITH page AS (SELECT id, domain FROM domains WHERE domain = ?1)
-        SELECT {DOMAIN}, {DOMAIN_COUNTS} FROM domains d CROSS JOIN ({COUNTS_OF_DOMAIN}) n
+        SELECT {DOMAIN} FROM domains d CROSS JOIN ({COUNTS_OF_DOMAIN}) n
          WHERE d.domain = ?1"""),
     "list_domains": Sql(f"""
         WITH page AS (SELECT id, domain FROM domains WHERE domain > ?2 AND (?1 IS NULL OR status = ?1)
                        ORDER BY domain LIMIT ?3)
-        SELECT {DOMAIN}, {DOMAIN_COUNTS} FROM ({COUNTS_OF_DOMAIN}) n JOIN domains d ON d.id = n.id
+        SELECT {DOMAIN} FROM ({COUNTS_OF_DOMAIN}) n JOIN domains d ON d.id = n.id
          ORDER BY d.domain"""),
     "lock_domains": NOTHING,
     "transition_domain": Sql(f"""
         UPDATE domains
-           SET status = ?6, version = version + 1, block_reason = ?7, block_reason_code = ?8,
+           SET status = ?6, version = version + 1, claim_version = iif(?4 IS NULL, claim_version, version + 1),
+               block_reason = ?7, block_reason_code = ?8,
                next_crawl_after = {moment(9)},
                claimed_by = iif(?4 IS NULL, NULL, claimed_by),
                claim_expires_at = iif(?4 IS NULL, NULL, claim_expires_at),
                first_blocked_at = iif(?6 = 'blocked', coalesce(first_blocked_at, {moment(5)}), first_blocked_at),
                block_count = block_count + (?6 = 'blocked'),
-               consecutive_error_count = iif(?6 = 'pending', 0, consecutive_error_count),
                last_crawled_at = iif(?6 = 'active' AND ?2 IN ('pending', 'active'), {moment(5)}, last_crawled_at),
                last_crawl_run_id = iif(?6 = 'active' AND ?2 IN ('pending', 'active'),
                                        coalesce(?10, last_crawl_run_id), last_crawl_run_id)
@@ -93,7 +101,8 @@ CATALOGUE: Catalogue = {
              WHERE status IN ('pending', 'active') AND cooling AND claimable_at <= {moment(1)}
              ORDER BY claimable_at LIMIT ?2)"""),
     "claim_domains": Sql(f"""
-        UPDATE domains SET claimed_by = ?1, claim_expires_at = {moment(4)}, version = version + 1
+        UPDATE domains SET claimed_by = ?1, claim_expires_at = {moment(4)}, version = version + 1,
+                           claim_version = version + 1
          WHERE id IN (
             SELECT id FROM domains
              WHERE status IN ('pending', 'active') AND NOT cooling
@@ -107,11 +116,11 @@ CATALOGUE: Catalogue = {
     "renew_claims": Sql(f"""
         WITH w (domain, version) AS (VALUES {{rows}})
         UPDATE domains AS d SET claim_expires_at = {moment(3)}
-          FROM w WHERE d.domain = w.domain AND {LIVE_CLAIM} RETURNING domain, id, version"""),
+          FROM w WHERE d.domain = w.domain AND {LIVE_CLAIM} RETURNING domain, id, claim_version"""),
     "release_claims": Sql(f"""
         WITH w (domain, version) AS (VALUES {{rows}})
         UPDATE domains AS d SET claimed_by = NULL, claim_expires_at = NULL, version = d.version + 1
-          FROM w WHERE d.domain = w.domain AND {LIVE_CLAIM} RETURNING domain, version - 1"""),
+          FROM w WHERE d.domain = w.domain AND {LIVE_CLAIM} RETURNING domain, claim_version"""),
     "release_all_claims": Sql("""
         UPDATE domains SET claimed_by = NULL, claim_expires_at = NULL, version = version + 1
          WHERE id IN (SELECT id FROM domains WHERE claimed_by IS NOT NULL AND (?1 IS NULL OR claimed_by = ?1)
@@ -199,6 +208,7 @@ CATALOGUE: Catalogue = {
     "lock_leases_of_crawl": Sql(f"""
         SELECT {HELD_LEASE} FROM {HELD_LEASE_TABLES} WHERE l.crawl_id = ?1 ORDER BY l.token"""),
     # ------------------------------------------------------------------ runs
+    "job_is_run": Sql("SELECT 1 FROM crawl_jobs WHERE id = ?1 AND epoch = ?2 AND status = 'processing'"),
     "lock_processing_job": Sql("""
         SELECT id FROM crawl_jobs WHERE id = ?1 AND epoch = ?2 AND status = 'processing'"""),
     "open_run_of_job": Sql(f"""

@@ -128,7 +128,7 @@ CREATE TABLE crawls (
         turn INTEGER NOT NULL DEFAULT 0,
         limited_run TEXT,
         created_at INTEGER NOT NULL
-    , conduct TEXT, fair_level INTEGER, fair_level_at INTEGER NOT NULL DEFAULT 0) STRICT
+    , conduct TEXT) STRICT
     ;
 CREATE TABLE domain_history (
         history_id integer PRIMARY KEY AUTOINCREMENT,
@@ -198,7 +198,7 @@ CREATE TABLE gates (
         band INTEGER NOT NULL DEFAULT 8,
         robots_version TEXT,
         robots_expires_at INTEGER
-    , status TEXT NOT NULL DEFAULT 'pending', errors_in_row INTEGER NOT NULL DEFAULT 0, error_at INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID
+    , status TEXT NOT NULL DEFAULT 'pending', errors_in_row INTEGER NOT NULL DEFAULT 0, error_at INTEGER NOT NULL DEFAULT 0, own_band INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID
     ;
 CREATE TABLE job_history (
             history_id integer PRIMARY KEY AUTOINCREMENT,

@@ -25,6 +25,19 @@ MOMENT = "strftime('%Y-%m-%dT%H:%M:%fZ', ?1 / 1000.0, 'unixepoch')"
 NOTHING = Sql("")
 """A transaction has the file to itself."""
 
+INSERT_TASKS = Sql("""
+    WITH w (crawl_id, key, hash, url, sequence, facts) AS (VALUES {rows}),
+    f (place, kind, state, priority, depth, due_at, discovery_type) AS MATERIALIZED (
+        SELECT key, value, json_extract(?3, fullkey), json_extract(?4, fullkey),
+               json_extract(?5, fullkey), json_extract(?6, fullkey), json_extract(?7, fullkey)
+          FROM json_each(?2))
+    INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth, due_at,
+                       discovery_type, delayed)
+    SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, ?1, f.kind, f.state, f.priority, f.depth, f.due_at,
+           f.discovery_type, f.due_at > ?1
+      FROM w CROSS JOIN f ON f.place = w.facts""")
+"""SQLite has one writer: what was not there when it looked is not there."""
+
 CATALOGUE: Catalogue = {
     # unixepoch('subsec') is NULL before SQLite 3.42.
     "clock": Sql("SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"),
@@ -61,8 +74,8 @@ CATALOGUE: Catalogue = {
         INSERT INTO domains (id, domain, parent_domain, first_seen_at, updated_at)
         SELECT id, domain, parent, {MOMENT}, {MOMENT} FROM w WHERE true ON CONFLICT (domain) DO NOTHING"""),
     "insert_gates": Sql("""
-        INSERT INTO gates (domain, domain_id)
-        SELECT domain, id FROM domains WHERE domain IN (VALUES {rows}) ON CONFLICT (domain) DO NOTHING"""),
+        INSERT INTO gates (domain, domain_id, status)
+        SELECT domain, id, status FROM domains WHERE domain IN (VALUES {rows}) ON CONFLICT (domain) DO NOTHING"""),
     "insert_queues": Sql("""
         WITH w (crawl_id, key, domain, gate) AS (VALUES {rows})
         INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at)
@@ -77,17 +90,8 @@ CATALOGUE: Catalogue = {
                json_group_array(w.sequence) FILTER (WHERE t.url <> w.url)
           FROM w CROSS JOIN tasks t ON t.crawl_id = w.crawl_id AND t.key = w.key AND t.hash = w.hash"""),
     "colliding_tasks": NOTHING,
-    "insert_tasks": Sql("""
-        WITH w (crawl_id, key, hash, url, sequence, facts) AS (VALUES {rows}),
-        f (place, kind, state, priority, depth, due_at, discovery_type) AS MATERIALIZED (
-            SELECT key, value, json_extract(?3, fullkey), json_extract(?4, fullkey),
-                   json_extract(?5, fullkey), json_extract(?6, fullkey), json_extract(?7, fullkey)
-              FROM json_each(?2))
-        INSERT INTO tasks (crawl_id, key, hash, url, sequence, discovered_at, kind, state, priority, depth, due_at,
-                           discovery_type, delayed)
-        SELECT w.crawl_id, w.key, w.hash, w.url, w.sequence, ?1, f.kind, f.state, f.priority, f.depth, f.due_at,
-               f.discovery_type, f.due_at > ?1
-          FROM w CROSS JOIN f ON f.place = w.facts"""),
+    "insert_new_tasks": INSERT_TASKS,
+    "insert_tasks": INSERT_TASKS,
     "queues_to_tend": Sql("""
         WITH w (crawl_id, key, domain, due_at) AS (VALUES {rows})
         SELECT w.crawl_id, w.key, q.key IS NOT NULL, q.domain
@@ -114,16 +118,20 @@ CATALOGUE: Catalogue = {
            AND (q.tasks_due_at > w.due_at OR w.renamed OR q.gate_opens_at > w.opens_at)"""),
     "add_counts": Sql("""
         WITH w AS (VALUES {rows})
-        INSERT INTO counts (crawl_id, key, domain, kind, slot, discovered, pending, assigned, completed, failed)
+        INSERT INTO counts (crawl_id, key, domain, kind, slot, discovered, pending, assigned, completed, failed,
+                            images_found, errors, depth_reached, changed_at)
         SELECT * FROM w WHERE true
             ON CONFLICT (crawl_id, key, domain, kind, slot) DO UPDATE
            SET discovered = discovered + excluded.discovered, pending = pending + excluded.pending,
                assigned = assigned + excluded.assigned, completed = completed + excluded.completed,
-               failed = failed + excluded.failed"""),
+               failed = failed + excluded.failed, images_found = images_found + excluded.images_found,
+               errors = errors + excluded.errors, depth_reached = max(depth_reached, excluded.depth_reached),
+               changed_at = max(changed_at, excluded.changed_at)"""),
     "add_run_counts": Sql("""
         WITH w AS (VALUES {rows})
         INSERT INTO run_counts SELECT * FROM w WHERE true
-            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = pages + excluded.pages"""),
+            ON CONFLICT (run_id, domain, slot) DO UPDATE SET pages = pages + excluded.pages
+        RETURNING run_id, domain, pages"""),
     # ----------------------------------------------------------------- lease
     "lock_request": NOTHING,
     "leases_of_request": Sql("""
@@ -139,7 +147,7 @@ CATALOGUE: Catalogue = {
     "ready_crawls": Sql(f"""
         SELECT {CRAWL} FROM crawls c
          WHERE c.state = 'running' AND (
-            (c.max_pages_per_domain IS NOT NULL AND c.limited_run IS NOT ?2)
+            ((?3 OR c.max_pages_per_domain IS NOT NULL) AND c.limited_run IS NOT ?2)
             OR EXISTS (
                 SELECT 1 FROM {BANDS} b CROSS JOIN queues q
                  WHERE q.crawl_id = c.crawl_id AND q.band = b.column1 AND q.ready_at <= ?1))
@@ -174,6 +182,15 @@ CATALOGUE: Catalogue = {
                coalesce((SELECT sum(r.pages) FROM run_counts r WHERE r.run_id = ?1 AND r.domain = w.domain), 0)
                + (SELECT count(*) FROM leases l WHERE l.domain = w.domain AND l.run_id = ?1 AND l.kind = 0)
           FROM w"""),
+    # Queues that have something to give soon, or something in flight that may bring more, by the pages they have had.
+    "queues_by_pages": Sql(f"""
+        SELECT pages, count(*) FROM (
+            SELECT (SELECT coalesce(sum(c.completed + c.assigned), 0) FROM counts c
+                     WHERE c.crawl_id = ?1 AND c.key = w.key AND c.kind = 0) AS pages
+              FROM (SELECT * FROM (SELECT q.key FROM {BANDS} b CROSS JOIN queues q
+                                    WHERE q.crawl_id = ?1 AND q.band = b.column1 AND q.ready_at <= ?2 LIMIT ?3)
+                     UNION SELECT * FROM (SELECT DISTINCT key FROM leases WHERE crawl_id = ?1 LIMIT ?3)) AS w)
+         GROUP BY pages"""),
     "wake_delayed": Sql("""
         WITH w (key) AS (VALUES {rows})
         UPDATE tasks AS t SET delayed = 0
@@ -212,7 +229,7 @@ CATALOGUE: Catalogue = {
     "insert_leases": Sql("""
         WITH w AS (VALUES {rows})
         INSERT INTO leases (token, crawl_id, key, hash, url_hash, domain, kind, worker, request_id, run_id,
-                            attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at)
+                            attempt, delay_ms, gate_was, granted_at, last_heartbeat, expires_at, claim_version)
         SELECT * FROM w WHERE true ON CONFLICT (url_hash) DO NOTHING RETURNING token"""),
     "postpone_tasks": Sql("""
         WITH w (key, hash) AS (VALUES {rows})
@@ -225,12 +242,14 @@ CATALOGUE: Catalogue = {
         RETURNING hash"""),
     "update_gates": Sql("""
         WITH w (domain, next_fetch_at, backoff_until, backoff_level, backoff_began_at, robots_delay_ms,
-                robots_version, robots_expires_at, quiet_until) AS (VALUES {rows})
+                robots_version, robots_expires_at, quiet_until, blocked_until, errors_in_row, error_at)
+             AS (VALUES {rows})
         UPDATE gates AS g
            SET next_fetch_at = w.next_fetch_at, backoff_until = w.backoff_until, backoff_level = w.backoff_level,
                backoff_began_at = w.backoff_began_at, robots_delay_ms = w.robots_delay_ms,
                robots_version = w.robots_version, robots_expires_at = w.robots_expires_at,
-               quiet_until = w.quiet_until
+               quiet_until = w.quiet_until, blocked_until = w.blocked_until, errors_in_row = w.errors_in_row,
+               error_at = w.error_at
           FROM w WHERE g.domain = w.domain"""),
     "move_queues": Sql("""
         WITH w (key, opens_at, served) AS (VALUES {rows})
@@ -294,18 +313,13 @@ CATALOGUE: Catalogue = {
             ON CONFLICT (domain) DO UPDATE
            SET version = excluded.version, text = excluded.text, fetched_at = excluded.fetched_at"""),
     "robots_text": Sql("SELECT version, text FROM robots WHERE domain = ?1"),
-    "note_robots_trouble": Sql("""
-        WITH w (domain, reached) AS (VALUES {rows})
-        UPDATE domains AS d
-           SET total_error_count = d.total_error_count + NOT w.reached,
-               consecutive_error_count = iif(w.reached, 0, d.consecutive_error_count + 1)
-          FROM w WHERE d.domain = w.domain AND (NOT w.reached OR d.consecutive_error_count > 0)"""),
     "forget_robots_trouble": Sql(f"""
         UPDATE gates SET robots_expires_at = min(robots_expires_at, ?1)
          WHERE domain IN (VALUES {{rows}}) AND robots_version = '{UNREACHABLE_ROBOTS}'"""),
     # ------------------------------------------------------ overrides, upkeep
     "configure_gate": Sql("""
-        UPDATE gates SET delay_ms = ?2, concurrency = ?3, blocked_until = ?4, band = ?5 WHERE domain = ?1"""),
+        UPDATE gates SET delay_ms = ?2, concurrency = ?3, blocked_until = ?4, band = ?5, own_band = own_band OR ?6
+         WHERE domain = ?1"""),
     "set_domain_band": Sql("UPDATE queues SET band = ?2 WHERE domain = ?1 AND priority IS NULL"),
     "configure_queue": Sql("""
         INSERT INTO queues (crawl_id, key, domain, band, tasks_due_at, created_at, delay_ms, blocked_until,

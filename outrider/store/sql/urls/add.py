@@ -60,20 +60,25 @@ class Facts(NamedTuple):
     discovery_type: int
 
 
-def add(batch: Batch, now: int | None, slot: int) -> Script[list[Candidate]]:
-    """Store one admitted batch; tell which of it was new."""
+def add(batch: Batch, now: int | None, slot: int, *, contended: bool = False) -> Script[list[Candidate]]:
+    """Store one admitted batch; tell which of it was new.
+
+    Unless it is `contended`, a URL that somebody else stores at the same moment ends it with `RowTaken`.
+    """
     stored = yield from crawls.for_write(batch.stored.crawl.name)
     if stored.crawl_id != batch.stored.crawl_id:
         raise RulesChanged
     moment = yield from crawls.clock(now)
     changes, wakes = CountChanges(), Wakes()
-    new = yield from insert([batch._replace(stored=stored)], moment, changes, wakes)
+    new = yield from insert([batch._replace(stored=stored)], moment, changes, wakes, contended=contended)
     yield from wakes.write()
-    yield from changes.write(slot)
+    yield from changes.write(slot, moment)
     return new
 
 
-def insert(batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wakes) -> Script[list[Candidate]]:
+def insert(
+    batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wakes, *, contended: bool = True
+) -> Script[list[Candidate]]:
     """Insert the tasks that are not there yet and return what they were made from.
 
     The caller writes `wakes` and `changes`, merged with its own, at the end of the transaction.
@@ -81,16 +86,14 @@ def insert(batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wak
     offered = {(batch.stored.crawl_id, key): group for batch in batches for key, group in _by_key(batch).items()}
     if not offered:
         return []
-    size = sum(batch.size for batch in batches)
-    starts = [row[0] for row in (yield Call("take_sequence", (-(-size // SEQUENCE_BLOCK),)))]
-    numbers = [number for start in starts for number in range(start, start + min(size, SEQUENCE_BLOCK))]
+    numbers = yield from _take_numbers(sum(batch.size for batch in batches))
     origins: dict[int, Candidate] = {}
     rows, facts = _rows(batches, offered, numbers, now, origins)
     inserted: list[TaskRow] = []
     robots = sorted({(origin[1],) for origin in origins.values() if origin[3].endswith("/robots.txt")})
     yield Call("lock_robots_urls", (), robots)
     for probe in range(1, MAX_PROBES):
-        fresh, again = yield from _insert_unknown(rows, facts, now)
+        fresh, again = yield from _insert_unknown(rows, facts, now, contended)
         inserted += fresh
         if not again:
             break
@@ -102,6 +105,14 @@ def insert(batches: Sequence[Batch], now: int, changes: CountChanges, wakes: Wak
     ]
     yield Call("insert_metadata", (), metadata)
     return made_from
+
+
+def _take_numbers(size: int) -> Script[list[int]]:
+    """Take numbers of discovery. SQLite gives all blocks as one, PostgreSQL each by itself."""
+    blocks = -(-size // SEQUENCE_BLOCK)
+    starts = yield Call("take_sequence", (blocks,))
+    length = min(size, blocks // len(starts) * SEQUENCE_BLOCK)
+    return [number for (start,) in starts for number in range(start, start + length)]
 
 
 def _by_key(batch: Batch) -> dict[str, list[Candidate]]:
@@ -144,12 +155,12 @@ def _rows(
 
 
 def _insert_unknown(
-    offered: list[TaskRow], facts: list[Facts], now: int
+    offered: list[TaskRow], facts: list[Facts], now: int, contended: bool
 ) -> Script[tuple[list[TaskRow], list[TaskRow]]]:
     """Insert what is not known; returns what was inserted, and what must be tried with another hash.
 
-    SQLite asks first and inserts the rest; PostgreSQL, where others insert as well, inserts first and asks about
-    what was there. Either way each task is looked up once.
+    SQLite asks first and inserts the rest. PostgreSQL does both in one statement; where others are expected to insert
+    the same, it inserts first and asks about what was there. Either way each task is looked up once.
     """
     known: set[int] = set()
     colliding: set[int] = set()
@@ -169,14 +180,19 @@ def _insert_unknown(
         elif row[3] != last[3]:
             again.append(row)
     common = [list(column) for column in zip(*facts, strict=True)]
-    answer = yield Call("insert_tasks", (now, *common), unknown)
+    answer = yield Call("insert_tasks" if contended else "insert_new_tasks", (now, *common), unknown)
     if not answer:
         return unknown, again
-    numbers = set(answer[0][0] or ())
-    refused = [row for row in unknown if row[SEQUENCE] not in numbers]
-    colliding = {row[0] for row in (yield Call("colliding_tasks", (), refused, _identity))}
-    again += [row for row in refused if row[SEQUENCE] in colliding]
-    return [row for row in unknown if row[SEQUENCE] in numbers], again
+    if contended:
+        new = set(answer[0][0] or ())
+        refused = [row for row in unknown if row[SEQUENCE] not in new]
+        colliding = {row[0] for row in (yield Call("colliding_tasks", (), refused, _identity))}
+        settled = {row[SEQUENCE] for row in refused}
+    else:
+        colliding = set(answer[0][1] or ())
+        settled = colliding.union(answer[0][0] or ())
+    again += [row for row in unknown if row[SEQUENCE] in colliding] if colliding else []
+    return [row for row in unknown if row[SEQUENCE] not in settled], again
 
 
 class _Needs(NamedTuple):
@@ -242,5 +258,6 @@ def _only(domains: set[str]) -> str | None:
 def ensure_gates(domains: set[str], now: int) -> Script[None]:
     """Create the domains and gates that are missing among these."""
     ordered = sorted(domains)
-    yield Call("insert_domains", (now,), [(new_uuid7(), domain, parent_domain(domain)) for domain in ordered])
-    yield Call("insert_gates", (), [(domain,) for domain in ordered])
+    rows = [(new_uuid7(), domain, parent_domain(domain)) for domain in ordered]
+    made = {row[0] for row in (yield Call("insert_domains", (now,), rows))}
+    yield Call("insert_gates", (), [(domain,) for domain in ordered if domain not in made])

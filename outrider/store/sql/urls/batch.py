@@ -310,7 +310,7 @@ def _grant(choices: list[Choice], request: ServeRequest, now: int, slot: int) ->
     rows: list[tuple[Value, ...]] = [
         (
             token, choice.crawl_id, task.key, task.hash, url_hash(task.url), domain, task.kind, BATCH_WORKER, mark,
-            None, task.attempt_count + 1, 0, 0, now, now, expires_at,
+            None, task.attempt_count + 1, 0, 0, now, now, expires_at, None,
         )
         for choice in choices
         for task, domain, token in choice.taken

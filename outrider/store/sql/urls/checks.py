@@ -12,10 +12,12 @@ from outrider.model.machines import TaskState
 from outrider.model.settings import Settings
 from outrider.model.task import MAX_BATCH, Kind, Refusal, TaskFilter
 from outrider.policy.admission import key_problem, storable
+from outrider.policy.blocking import BlockReason
 from outrider.store.checks import check_choice, check_name, check_number, check_record, check_uuid
 
 DAY_MS = 86_400_000
 
+_BLOCK_CODES = tuple(BlockReason)
 _TOKEN = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -41,6 +43,9 @@ def checked_request(request: LeaseRequest, settings: Settings) -> LeaseRequest:
     most = request.max_per_queue
     if most is not None and (type(most) is not int or most < 1):
         raise InvalidInput(f"max_per_queue must be a whole number from 1, not {shown(most)}")
+    for field in ("scheduled", "fair", "claims"):
+        if type(getattr(request, field)) is not bool:
+            raise InvalidInput(f"{field} must be true or false, not {shown(getattr(request, field))}")
     if request.run_id is None:
         return request
     return msgspec.structs.replace(request, run_id=check_uuid(request.run_id, "run_id"))
@@ -94,6 +99,8 @@ def _shape_problem(report: Report) -> str | None:
         return f"noindex {shown(report.fetch.noindex)} is not true or false"
     if report.robots is not None and not isinstance(report.robots, Robots):
         return f"robots {shown(report.robots)} is not a robots.txt"
+    if report.block_code is not None and report.block_code not in _BLOCK_CODES:
+        return f"block_code {shown(report.block_code)} is not one of {', '.join(BlockReason)}"
     if not isinstance(report.links, (list, tuple)):
         return f"links {shown(report.links)} are not a list"
     if len(report.links) > MAX_BATCH:

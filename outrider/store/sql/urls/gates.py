@@ -8,12 +8,15 @@ import xxhash
 
 from outrider.model.errors import InvalidInput, shown
 from outrider.model.gate import BANDS, UNREACHABLE_ROBOTS, Gate, GateSettings, Robots
+from outrider.model.machines import DomainStatus
 from outrider.model.task import NEVER
 from outrider.policy import politeness
 from outrider.policy.politeness import Traffic
 from outrider.store.sql.script import Call, Row, Script
 from outrider.store.sql.urls import add, crawls
 from outrider.store.sql.urls.waking import Wakes
+
+STATUS = {status.value: status for status in DomainStatus}
 
 
 class StoredGate(NamedTuple):
@@ -40,6 +43,9 @@ def decoded(row: Row) -> StoredGate:
             robots_version=row[10],
             robots_expires_at=row[11],
             quiet_until=row[13],
+            status=STATUS[row[14]],
+            errors_in_row=row[15],
+            error_at=row[16],
         ),
         str(row[12]),
     )
@@ -72,6 +78,7 @@ def write(before: dict[str, StoredGate], after: dict[str, Gate]) -> Script[None]
             (
                 gate.domain, gate.next_fetch_at, gate.backoff_until, gate.backoff_level, gate.backoff_began_at,
                 gate.robots_delay_ms, gate.robots_version, gate.robots_expires_at, gate.quiet_until,
+                gate.blocked_until, gate.errors_in_row, gate.error_at,
             )
             for domain, gate in sorted(after.items())
             if gate != before[domain].gate
@@ -121,7 +128,10 @@ def configure(domain: str, settings: GateSettings, now: int | None) -> Script[Ga
         if (value := getattr(settings, field)) is not None
     }
     gate = msgspec.structs.replace(stored.gate, **changes)
-    yield Call("configure_gate", (domain, gate.delay_ms, gate.concurrency, gate.blocked_until, gate.band))
+    yield Call(
+        "configure_gate",
+        (domain, gate.delay_ms, gate.concurrency, gate.blocked_until, gate.band, settings.band is not None),
+    )
     if gate.band != stored.gate.band:
         yield Call("set_domain_band", (domain, gate.band))
     wakes = Wakes()

@@ -69,7 +69,7 @@ def put_known(
     yield Call("set_tasks", (stored.crawl_id,), rows)
     yield from _put_metadata(stored.crawl_id, items, found, made)
     yield from wakes.write()
-    yield from changes.write(slot)
+    yield from changes.write(slot, moment)
     results = [KNOWN if result is None else result for result in admission.results]
     for position in made:
         results[position] = NEW

@@ -1,26 +1,32 @@
 """Looking at ready queues: what may be taken from each of them, and when to look again where nothing may."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from outrider.model.gate import Gate
 from outrider.model.identifiers import new_uuid7_bytes
 from outrider.model.lease import LeaseRequest
+from outrider.model.machines import DomainStatus
+from outrider.model.settings import Settings
 from outrider.model.task import MAX_BATCH, MAX_PRIORITY, NEVER, DiscoveryType, Kind
 from outrider.model.url import locate, url_hash
 from outrider.policy import politeness
+from outrider.policy.fair_share import pages_left
 from outrider.policy.politeness import Leased, Traffic
 from outrider.store.sql.script import Call, Script
 from outrider.store.sql.urls import gates
 from outrider.store.sql.urls.counting import ASSIGNED, PENDING, CountChanges
 from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.gates import StoredGate
+from outrider.store.sql.urls.lives import Life, lock_free
 from outrider.store.sql.urls.waking import LIMITED
 
 MIXED_LOOK = 8
 """How many tasks of a queue of several domains are looked at for one whose gate is open."""
 MIXED_DEEPEST = MAX_BATCH
 MIXED_AGAIN_MS = 1_000
+SHARE_AGAIN_MS = 250
+"""When to look again at a queue that has had its share, for others may have run dry."""
 HELD_AGAIN_MS = 20
 """When to look again at a queue whose gate somebody held."""
 
@@ -33,6 +39,8 @@ class ReadyQueue(NamedTuple):
     delay_ms: int | None
     blocked_until: int
     page_limit: int | None
+    claim_version: int | None = None
+    """The claim of the worker on its domain, where it leases under claims."""
 
 
 class ReadyTask(NamedTuple):
@@ -59,13 +67,26 @@ class Granted(NamedTuple):
     delay_ms: int
     gate_was: int
     token: bytes
+    claim_version: int | None
+
+
+def is_scheduled(request: LeaseRequest, settings: Settings) -> bool:
+    """Tell whether each domain's own budget binds the run."""
+    return (request.scheduled or request.claims) and settings.enable_per_domain_budget
 
 
 class Round:
     """One look at a handful of queues of one crawl."""
 
     def __init__(
-        self, stored: StoredCrawl, request: LeaseRequest, now: int, lease_ms: int, ordinals: Iterator[int]
+        self,
+        stored: StoredCrawl,
+        request: LeaseRequest,
+        now: int,
+        lease_ms: int,
+        ordinals: Iterator[int],
+        settings: Settings,
+        level: int | None,
     ) -> None:
         self.crawl_id = stored.crawl_id
         self.limits = stored.crawl.limits
@@ -88,6 +109,13 @@ class Round:
         self.excluded: set[str] = set()
         """Domains of tasks that could not be leased, because their URLs are leased elsewhere."""
         self.ordinals = ordinals
+        self.settings = settings
+        self.level = level
+        """To how many pages each queue may come while a total for all of them lasts."""
+        self.share: dict[str, int] = {}
+        """How many more pages of a queue are within that level."""
+        self.lives: dict[str, Life] = {}
+        """The lives of domains that are not active yet, or not any more, locked."""
 
     def lock_gates(self, domains: set[str]) -> Script[None]:
         """Lock those of these gates that nobody holds, and count what is in flight behind them."""
@@ -95,14 +123,42 @@ class Round:
         if not new:
             return
         locked = yield from gates.lock_free(new)
+        yield from self._lock_lives(locked)
         self.locked.update(locked)
         self.gates.update({domain: stored.gate for domain, stored in locked.items()})
         self.traffic.update({domain: Traffic() for domain in locked})
         self.traffic.update((yield from gates.traffic(locked)))
-        most, run_id = self.limits.max_pages_per_domain, self.request.run_id
-        if most is not None and run_id is not None:
-            rows = yield Call("pages_of_run", (run_id,), [(domain,) for domain in sorted(locked)])
-            self.budget.update({row[0]: most - row[1] for row in rows})
+        yield from self._work_out_budgets(locked)
+
+    def _lock_lives(self, locked: dict[str, StoredGate]) -> Script[None]:
+        """Lock the lives that a lease would change; a domain that somebody holds is left out, as its gate would be."""
+        if not self.settings.enable_domain_tracking:
+            return
+        changing = {
+            domain
+            for domain, (gate, _) in locked.items()
+            if gate.status is not DomainStatus.ACTIVE and politeness.opens_at(gate) <= self.now
+        }
+        if not changing:
+            return
+        lives = yield from lock_free(changing)
+        self.lives.update(lives)
+        for domain in changing - lives.keys():
+            del locked[domain]
+
+    def _work_out_budgets(self, domains: Iterable[str]) -> Script[None]:
+        """Work out how many more pages the run may fetch of each domain: the crawl's limit, and the domain's own."""
+        run_id, names = self.request.run_id, [(domain,) for domain in sorted(domains)]
+        if run_id is None:
+            return
+        most: dict[str, int] = {}
+        if self.limits.max_pages_per_domain is not None:
+            most = {domain: self.limits.max_pages_per_domain for (domain,) in names}
+        if is_scheduled(self.request, self.settings):
+            for domain, own in (yield Call("budgets_of_domains", (), names)):
+                most[domain] = min(own, most.get(domain, own))
+        rows = yield Call("pages_of_run", (run_id,), [(domain,) for domain in sorted(most)])
+        self.budget.update({row[0]: most[row[0]] - row[1] for row in rows})
 
     def free(self, queue: ReadyQueue, domain: str) -> int:
         """Tell how many requests may start now; where none, note when to look again."""
@@ -113,6 +169,10 @@ class Round:
         pages = min(self.allowance[queue.key], self.budget.get(domain, NEVER))
         if pages <= 0:
             self.opens[queue.key] = LIMITED
+            return 0
+        pages = min(pages, self.share.get(queue.key, NEVER))
+        if pages <= 0:
+            self.opens[queue.key] = self.now + SHARE_AGAIN_MS
             return 0
         robots_at = politeness.waits_for_robots_until(gate, self.limits)
         if robots_at > self.now:
@@ -133,7 +193,7 @@ class Round:
         gate, traffic = self.gates[domain], self.traffic[domain]
         delay_ms = politeness.effective_delay(gate, self.limits, queue.delay_ms)
         token = new_uuid7_bytes(next(self.ordinals))
-        self.granted.append(Granted(task, domain, delay_ms, gate.next_fetch_at, token))
+        self.granted.append(Granted(task, domain, delay_ms, gate.next_fetch_at, token, queue.claim_version))
         self.gates[domain] = politeness.after_lease(gate, delay_ms, self.now)
         self.traffic[domain] = Traffic(
             requests=traffic.requests + 1,
@@ -142,6 +202,8 @@ class Round:
         )
         if task.kind == Kind.PAGE:
             self.allowance[queue.key] -= 1
+            if queue.key in self.share:
+                self.share[queue.key] -= 1
             if domain in self.budget:
                 self.budget[domain] -= 1
 
@@ -197,10 +259,13 @@ def look(round_: Round, queues: list[ReadyQueue], slots: int, changes: CountChan
 
 def _work_out_allowances(round_: Round, queues: list[ReadyQueue]) -> Script[None]:
     """Work out how many more pages each queue's own limit allows."""
-    limited = [(queue.key,) for queue in queues if queue.page_limit is not None]
+    level = round_.level
+    limited = [(queue.key,) for queue in queues if queue.page_limit is not None or level is not None]
     done = {row[0]: row[1] for row in (yield Call("pages_of_queues", (round_.crawl_id,), limited))}
     for queue in queues:
         limit = queue.page_limit
+        if level is not None:
+            round_.share[queue.key] = pages_left(level, done.get(queue.key, 0))
         round_.allowance[queue.key] = NEVER if limit is None else limit - done.get(queue.key, 0)
 
 

@@ -12,10 +12,10 @@ import msgspec
 from outrider.model.errors import InvalidTransition
 from outrider.model.gate import Gate, Robots
 from outrider.model.lease import Outcome, Renewal, Report, ReportAnswer, Token, Verdict
-from outrider.model.machines import TASK, TaskState
+from outrider.model.machines import TASK, DomainStatus, TaskState
 from outrider.model.settings import Settings
 from outrider.model.task import Discovered, Kind
-from outrider.policy import politeness, retry
+from outrider.policy import politeness, retry, trouble
 from outrider.policy.admission import admit
 from outrider.policy.politeness import Leased
 from outrider.policy.retry import Decision, Tally
@@ -23,10 +23,10 @@ from outrider.store.sql.script import Call, Row, Script, Value
 from outrider.store.sql.urls import add, crawls, gates
 from outrider.store.sql.urls.counting import ASSIGNED, NUMBER, CountChanges
 from outrider.store.sql.urls.crawls import StoredCrawl
+from outrider.store.sql.urls.lives import Lives, Trouble
 from outrider.store.sql.urls.waking import Wakes
 
 LOST = ReportAnswer(verdict=Verdict.LEASE_LOST)
-TOO_MANY_REQUESTS = 429
 ROBOTS_DAY_MS = 24 * 3_600_000
 """How long a robots.txt holds where the worker did not say."""
 
@@ -54,6 +54,9 @@ class HeldLease(NamedTuple):
     failures: int
     deferrals: int
     expiries: int
+    worker: str
+    claim_version: int | None
+    """The claim that it was leased under; None without claims."""
 
     @property
     def scope(self) -> tuple[int, str, str, int]:
@@ -96,6 +99,7 @@ def report(
     rows = yield Call("lock_leases", (), wanted)
     moment = yield from crawls.clock(now)
     live = {held.token: held for held in map(held_lease, rows) if held.expires_at > moment}
+    yield from _drop_lost_claims(live, moment)
     answers = yield from _earlier_answers([token for token in tokens.values() if token not in live])
     accepted: dict[bytes, tuple[HeldLease, Report, float]] = {}
     for each, chance in zip(reports, chances, strict=True):
@@ -105,6 +109,20 @@ def report(
     if accepted:
         answers |= yield from _accept(list(accepted.values()), stored, moment, settings, slot)
     return [answers.get(tokens[each.token], LOST) for each in reports]
+
+
+def _drop_lost_claims(live: dict[bytes, HeldLease], now: int) -> Script[None]:
+    """Take out the leases of workers that have lost their claim on the domain since."""
+    claims = {
+        (held.domain, held.worker, held.claim_version) for held in live.values() if held.claim_version is not None
+    }
+    if not claims:
+        return
+    rows = yield Call("live_claims", (now,), sorted(claims))
+    kept = {(row[0], row[1], row[2]) for row in rows}
+    for token, held in list(live.items()):
+        if held.claim_version is not None and (held.domain, held.worker, held.claim_version) not in kept:
+            del live[token]
 
 
 def _earlier_answers(tokens: list[bytes]) -> Script[dict[bytes, ReportAnswer]]:
@@ -123,12 +141,14 @@ def _accept(
     yield from _add_links(accepted, stored, now, changes, wakes)
     before = yield from gates.lock({held.domain for held, _, _ in accepted})
     after = {domain: stored.gate for domain, stored in before.items()}
+    lives = Lives(settings, after, now)
+    yield from _note_answers(accepted, after, lives, changes, now, settings)
     decisions: list[Decision] = []
     for held, each, chance in accepted:
         gate = politeness.after_report(after[held.domain], held.leased, each, now, settings, chance)
         decision = retry.after_report(each, held.tally, now, settings)
         if decision.state is TaskState.PENDING and each.outcome is Outcome.DEFERRED:
-            decision = _due_when_the_gate_opens(decision, gate)
+            decision = _due_when_the_gate_opens(decision, gate, before[held.domain].gate.blocked_until)
         if held.kind == Kind.ROBOTS and decision.state is not TaskState.PENDING:
             gate = yield from gates.with_robots(gate, each.robots or _unsaid_robots(each.outcome, settings), now)
         after[held.domain] = gate
@@ -142,8 +162,9 @@ def _accept(
         if ending.decision.state is TaskState.COMPLETED and ending.held.kind == Kind.PAGE and ending.held.run_id:
             changes.page_done(ending.held.run_id, ending.held.domain)
     yield from end(endings, changes, wakes)
-    yield from close(before, after, wakes, changes, slot)
-    yield from _note_robots_trouble(accepted)
+    met = yield from close(before, after, wakes, changes, slot, now)
+    if settings.enable_domain_tracking:
+        yield from lives.finish(_ended(endings, changes), met)
     return {
         ending.held.token: ReportAnswer(
             verdict=ending.decision.verdict,
@@ -153,8 +174,12 @@ def _accept(
     }
 
 
-def _due_when_the_gate_opens(decision: Decision, gate: Gate) -> Decision:
-    opens_at = max(gate.backoff_until, gate.blocked_until)
+def _due_when_the_gate_opens(decision: Decision, gate: Gate, blocked_until: int) -> Decision:
+    """Put a task off until its domain may be asked again.
+
+    Not for as long as a domain rests that is given up with this very report: its gate keeps it, and may be opened.
+    """
+    opens_at = max(gate.backoff_until, blocked_until)
     return Decision(
         state=decision.state, due_at=max(decision.due_at, opens_at), tally=decision.tally, reason=decision.reason
     )
@@ -172,17 +197,39 @@ def _unsaid_robots(outcome: Outcome | None, settings: Settings) -> Robots:
     return Robots(text="", expires_in_ms=ROBOTS_DAY_MS)
 
 
-def _note_robots_trouble(accepted: list[tuple[HeldLease, Report, float]]) -> Script[None]:
-    """Count towards a domain's being unreachable each try at a robots.txt that did not get at one."""
-    tries: dict[str, bool] = {}
+def _note_answers(
+    accepted: list[tuple[HeldLease, Report, float]],
+    gates_after: dict[str, Gate],
+    lives: Lives,
+    changes: CountChanges,
+    now: int,
+    settings: Settings,
+) -> Script[None]:
+    """Count what the answers say of their domains, and give those up with which patience is over."""
+    if not settings.enable_domain_tracking:
+        return
+    patience = trouble.block_settings(settings)
+    troubles: dict[str, Trouble] = {}
+    reached: dict[str, str | None] = {}
     for held, each, _ in accepted:
-        if held.kind != Kind.ROBOTS:
+        reason = trouble.reason_of(each, held.kind)
+        is_good = trouble.is_good(each, reason)
+        images, depth = (each.fetch.images_found, held.depth) if is_good and held.kind == Kind.PAGE else (0, 0)
+        if reason is not None or images or depth:
+            changes.answered(held.scope, images=images, error=reason is not None, depth=depth)
+        gate = gates_after[held.domain]
+        if is_good and gate.status is DomainStatus.UNREACHABLE and held.kind == Kind.PAGE:
+            reached[held.domain] = held.run_id
+        if reason is None and not gate.errors_in_row:
             continue
-        if each.outcome is Outcome.DONE:
-            tries[held.domain] = True
-        elif each.robots is not None and each.robots.unreachable and each.fetch.http_status != TOO_MANY_REQUESTS:
-            tries[held.domain] = False
-    yield Call("note_robots_trouble", (), sorted(tries.items()))
+        gate = trouble.after_answer(gate, each, reason, politeness.started(held.leased, each, now), now)
+        gates_after[held.domain] = gate
+        if reason is not None and held.domain not in troubles and trouble.may_end_patience(gate, reason, patience):
+            troubles[held.domain] = Trouble(reason, each.reason, held.run_id, gate.errors_in_row)
+    if troubles:
+        yield from lives.give_up(troubles)
+    if reached:
+        yield from lives.reach_again(reached)
 
 
 def _add_links(
@@ -264,13 +311,27 @@ def close(
     wakes: Wakes,
     changes: CountChanges,
     slot: int,
-) -> Script[None]:
-    """Write the gates, wake the queues behind them, write the counts: how every ending closes."""
+    now: int,
+) -> Script[list[tuple[str, str]]]:
+    """Write the gates, wake the queues behind them, write the counts: how every ending closes.
+
+    Gives the runs and domains that have just met.
+    """
     yield from gates.write(before, after)
     for domain, gate in after.items():
         wakes.gate_opens(domain, politeness.opens_at(gate))
     yield from wakes.write()
-    yield from changes.write(slot)
+    return (yield from changes.write(slot, now))
+
+
+def _ended(endings: Sequence[Ending], changes: CountChanges) -> set[tuple[int, str, str]]:
+    """Tell crawl, key and domain of tasks that are over, unless more of their domains wait than before."""
+    more = changes.has_more()
+    return {
+        ending.held.scope[:3]
+        for ending in endings
+        if ending.decision.state is not TaskState.PENDING and ending.held.domain not in more
+    }
 
 
 def renew(tokens: Sequence[Token], now: int | None, lease_ms: int) -> Script[list[Renewal]]:
@@ -335,4 +396,6 @@ def end_without_report(
         after[each.domain] = gate
     endings = [Ending(each, decision) for each, decision in zip(held, decisions, strict=True)]
     yield from end(endings, changes, wakes)
-    yield from close(before, after, wakes, changes, slot)
+    yield from close(before, after, wakes, changes, slot, now)
+    if settings.enable_domain_tracking:
+        yield from Lives(settings, after, now).finish(_ended(endings, changes), [])

@@ -72,7 +72,7 @@ def restore(
         rows.append((candidate.key, place.hash, state, is_delayed, due_at, discovered_at, *past))
     yield Call("restore_tasks", (stored.crawl_id,), rows)
     yield from wakes.write()
-    yield from changes.write(slot)
+    yield from changes.write(slot, moment)
     results = [KNOWN if result is None else result for result in admission.results]
     for candidate in new:
         results[candidate.position] = NEW

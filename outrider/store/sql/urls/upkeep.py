@@ -1,11 +1,13 @@
 """Upkeep: promoting, retrying, purging and deleting, in chunks where there may be much to do."""
 
+from collections import Counter
+
 from outrider.model.machines import TASK, TaskState
 from outrider.model.task import MAX_DEPTH, Kind, TaskFilter
 from outrider.model.url import locate
 from outrider.store.sql.script import Call, Script
 from outrider.store.sql.urls import crawls
-from outrider.store.sql.urls.counting import DISCOVERED, FAILED, NUMBER, PENDING, CountChanges
+from outrider.store.sql.urls.counting import COMPLETED, DISCOVERED, FAILED, NUMBER, PENDING, CountChanges
 from outrider.store.sql.urls.waking import Wakes
 
 CHUNK = 2_000
@@ -18,7 +20,7 @@ def promote(name: str, now: int | None, slot: int) -> Script[int]:
     changes, wakes = CountChanges(), Wakes()
     number = yield from _promote_chunk(stored.crawl_id, stored.crawl.limits.max_depth, moment, changes, wakes)
     yield from wakes.write()
-    yield from changes.write(slot)
+    yield from changes.write(slot, moment)
     return number
 
 
@@ -31,7 +33,7 @@ def promote_all(crawl_id: int, max_depth: int | None, now: int, slot: int) -> Sc
     while (yield from _promote_chunk(crawl_id, max_depth, now, changes, wakes)) == CHUNK:
         pass
     yield from wakes.write()
-    yield from changes.write(slot)
+    yield from changes.write(slot, now)
 
 
 def _promote_chunk(crawl_id: int, max_depth: int | None, now: int, changes: CountChanges, wakes: Wakes) -> Script[int]:
@@ -65,7 +67,7 @@ def retry_failed(name: str, which: TaskFilter, now: int | None, slot: int) -> Sc
         if task_kind == Kind.ROBOTS:
             robots.add(domain)
     yield from wakes.write()
-    yield from changes.write(slot)
+    yield from changes.write(slot, moment)
     return len(moved), sorted(robots)
 
 
@@ -95,9 +97,13 @@ def purge(
     yield Call("delete_metadata", (stored.crawl_id,), places)
     yield Call("wake_limited", (stored.crawl_id,))
     changes = CountChanges()
+    crawled: Counter[str] = Counter()
     for task_key, _, url, state, kind, _ in old:
-        changes.add((stored.crawl_id, task_key, locate(url).domain, kind), state, -1)
+        domain = locate(url).domain
+        changes.add((stored.crawl_id, task_key, domain, kind), state, -1)
+        crawled[domain] += kind == Kind.PAGE and state == COMPLETED
     yield from changes.write(slot)
+    yield Call("keep_pages", (), sorted((domain, number) for domain, number in crawled.items() if number))
     return len(removed), (rows[-1][0], bytes(rows[-1][1])) if len(rows) == CHUNK else None
 
 
@@ -110,13 +116,15 @@ def delete_queue(name: str, key: str, slot: int) -> Script[Deleted]:
     stored = yield from crawls.alone(name)
     totals = yield Call("queue_totals", (stored.crawl_id, key))
     ended = yield Call("delete_queue_leases", (stored.crawl_id, key))
-    for part in ("tasks", "metadata", "counts", "row"):
+    for part in ("tasks", "metadata", "row"):
         yield Call(f"delete_queue_{part}", (stored.crawl_id, key))
     changes = CountChanges()
     for kind, *numbers in totals:
         for state, number in enumerate(numbers):
             changes.add((stored.crawl_id, key, "", kind), state, -int(number))
     yield from changes.write_sums_only(slot)
+    yield Call("keep_counts", (stored.crawl_id, key))
+    yield Call("delete_queue_counts", (stored.crawl_id, key))
     return sum(int(number) for _, *numbers in totals for number in numbers), [row[0] for row in ended]
 
 
@@ -126,8 +134,10 @@ def delete_crawl(name: str) -> Script[Deleted]:
     totals = yield Call("queue_totals", (stored.crawl_id, ""))
     yield Call("lock_queues_of_crawl", (stored.crawl_id,))
     ended = yield Call("delete_crawl_leases", (stored.crawl_id,))
-    for part in ("tasks", "metadata", "counts", "queues", "scope", "row"):
+    for part in ("tasks", "metadata", "queues", "scope", "row"):
         yield Call(f"delete_crawl_{part}", (stored.crawl_id,))
+    yield Call("keep_counts", (stored.crawl_id, None))
+    yield Call("delete_crawl_counts", (stored.crawl_id,))
     return sum(int(number) for _, *numbers in totals for number in numbers), [row[0] for row in ended]
 
 

@@ -33,6 +33,11 @@ INDEXES = {
     "crawl_jobs_live_of_key": "(key_id) WHERE key_id IS NOT NULL AND status IN ('pending', 'processing', 'paused')",
 }
 
+READY = "(crawl_id, band, ready_at)"
+# With a condition that is always true, the index serves only who states it. While a new store has a few hundred queues,
+# PostgreSQL would else look up each queue by its crawl alone, and go on so when there are thousands.
+STATED = "WHERE band >= 0"
+
 
 def upgrade() -> None:
     """Add the columns, and fill those that earlier rows have an answer for."""
@@ -45,10 +50,16 @@ def upgrade() -> None:
     op.execute("UPDATE api_keys SET owner = name")
     for name, definition in INDEXES.items():
         op.execute(f"CREATE INDEX {name} ON crawl_jobs {definition}")
+    if not on_sqlite:
+        op.execute("DROP INDEX queues_ready")
+        op.execute(f"CREATE INDEX queues_ready ON queues {READY} {STATED}")
 
 
 def downgrade() -> None:
     """Drop them with what is in them."""
+    if op.get_bind().dialect.name != "sqlite":
+        op.execute("DROP INDEX queues_ready")
+        op.execute(f"CREATE INDEX queues_ready ON queues {READY}")
     for name in INDEXES:
         op.execute(f"DROP INDEX {name}")
     for table, columns in COLUMNS.items():

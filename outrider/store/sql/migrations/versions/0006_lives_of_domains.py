@@ -20,10 +20,10 @@ COLUMNS = {
         "status": "{status} NOT NULL DEFAULT 'pending'",
         "errors_in_row": "integer NOT NULL DEFAULT 0",
         "error_at": "bigint NOT NULL DEFAULT 0",
+        "own_band": "{boolean} NOT NULL DEFAULT {no}",
     },
     "leases": {"claim_version": "integer"},
     "domains": {"claim_version": "integer"},
-    "crawls": {"fair_level": "bigint", "fair_level_at": "bigint NOT NULL DEFAULT 0"},
 }
 
 HISTORY = """
@@ -117,10 +117,19 @@ def upgrade() -> None:
     """Add the columns, the history and what keeps the gates in step, and fill what is known already."""
     on_sqlite = _on_sqlite()
     words = (
-        {"status": "TEXT", "uuid": "text", "moment": "text", "identity": "integer PRIMARY KEY AUTOINCREMENT"}
+        {
+            "status": "TEXT",
+            "boolean": "INTEGER",
+            "no": "0",
+            "uuid": "text",
+            "moment": "text",
+            "identity": "integer PRIMARY KEY AUTOINCREMENT",
+        }
         if on_sqlite
         else {
             "status": "domain_status",
+            "boolean": "boolean",
+            "no": "false",
             "uuid": "uuid",
             "moment": "timestamptz",
             "identity": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -138,6 +147,8 @@ def upgrade() -> None:
         "UPDATE gates SET status = d.status, errors_in_row = d.consecutive_error_count "
         "FROM domains AS d WHERE d.domain = gates.domain"
     )
+    # Nothing but operators has set a band so far.
+    op.execute(f"UPDATE gates SET own_band = {1 if on_sqlite else 'true'} WHERE band <> 8")
     op.execute("UPDATE domains SET claim_version = version WHERE claimed_by IS NOT NULL")
     for statement in (SQLITE_TRIGGER,) if on_sqlite else (POSTGRES_TRIGGER_FUNCTION, POSTGRES_TRIGGER, TRANSITION):
         op.execute(statement)

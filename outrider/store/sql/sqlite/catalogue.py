@@ -1,0 +1,11 @@
+"""All statements in SQLite's dialect."""
+
+from outrider.policy.domain_priority import PriorityWeights
+from outrider.store.sql.script import Catalogue
+from outrider.store.sql.sqlite import backfill, control, lives, priorities, urls
+
+
+def catalogue(weights: PriorityWeights) -> Catalogue:
+    """Put them together, those of priorities for these weights."""
+    fixed = {**urls.CATALOGUE, **control.CATALOGUE, **lives.CATALOGUE, **backfill.CATALOGUE}
+    return {**fixed, **priorities.catalogue(weights)}
