@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from outrider.model.backfill import BackfillKind
 from outrider.model.batch import KnownUrl, QueueChange, ServeRequest
 from outrider.model.domain import DomainChange, DomainSeed
 from outrider.model.errors import InvalidInput, OutriderError
@@ -46,6 +47,7 @@ GOOD: dict[str, Any] = {
     "kind": RunKind.CRAWL, "run_id": ID, "status": RunStatus.COMPLETED, "ttl_ms": 1_000, "worker_id": "w",
     "key_id": "k", "messages": [], "ids": [], "message": ID, "error": "e", "retry_in_ms": 1, "topic": "t", "most": 1,
     "max_pages_per_run": 1, "digest": "d" * 64, "role": "read", "crawls": (), "settings": QueueSettings(),
+    "backfill_id": "b", "source": "s", "pasts": [], "position": None, "rows_read": 0, "rows_refused": 0,
     "identity": WorkerIdentity(
         worker_id="w", kind=WorkerKind.WORKER, mode=WorkerMode.PLAIN, host="h", process_id=1, lock_path=None
     ),
@@ -63,6 +65,7 @@ OF_METHOD: dict[str, dict[str, Any]] = {
     "submit_job": {"request": JobRequest(payload={})},
     "set_desired_state": {"desired": DesiredState.PAUSE},
     "open_run": {"settings": {}},
+    "begin_backfill": {"kind": BackfillKind.SCRAPY},
 }
 
 

@@ -1,7 +1,7 @@
 """All statements in PostgreSQL's dialect."""
 
 from outrider.policy.domain_priority import PriorityWeights
-from outrider.store.sql.postgres import control, domain_care, lives, priorities, tending, urls
+from outrider.store.sql.postgres import backfill, control, domain_care, lives, priorities, tending, urls
 from outrider.store.sql.script import Catalogue
 
 
@@ -13,5 +13,6 @@ def catalogue(weights: PriorityWeights) -> Catalogue:
         **lives.CATALOGUE,
         **tending.CATALOGUE,
         **domain_care.CATALOGUE,
+        **backfill.CATALOGUE,
         **priorities.catalogue(weights),
     }
