@@ -277,6 +277,7 @@ def test_what_is_sound_is_verified_and_what_is_not_has_an_exit_code(domains: Dom
         ("UPDATE counts SET completed = 0, pending = 0", "domains with fewer pages than the log has +wrong +1"),
         ("UPDATE domains SET domain = 'WWW.photos.example'", "names that are not canonical +wrong +1: WWW"),
         ("DELETE FROM gates", "domains without a gate +wrong +1"),
+        ("UPDATE domains SET source = 'backfill_x'", "domains +1 in the log, 1 backfilled, 1 in all"),
         ("UPDATE domains SET source = 'backfill_x'", "backfilled and active +1 domains, 1.0 pages each"),
         (
             "UPDATE domains SET claimed_by = 'w', claim_expires_at = '2020-01-01T00:00:00.000Z'",
