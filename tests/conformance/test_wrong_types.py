@@ -44,7 +44,7 @@ GOOD: dict[str, Any] = {
     "request": LeaseRequest(worker="w", request_id="r", slots=1), "tokens": [], "reports": [], "url": "https://a.org/",
     "after": 0, "roots": [], "key": "a.org", "domain": "a.org", "before": 0, "items": [], "active": True, "seeds": [],
     "change": QueueChange(), "worker": "w", "number": 1, "held": [], "job_id": ID, "epoch": 1, "desired": "pause",
-    "kind": RunKind.CRAWL, "run_id": ID, "status": RunStatus.COMPLETED, "ttl_ms": 1_000, "worker_id": "w",
+    "kind": RunKind.CRAWL, "run_id": ID, "status": RunStatus.COMPLETED, "ttl_ms": 1_000, "worker_id": "w", "wanted": 1,
     "key_id": "k", "messages": [], "ids": [], "message": ID, "error": "e", "retry_in_ms": 1, "topic": "t", "most": 1,
     "max_pages_per_run": 1, "digest": "d" * 64, "role": "read", "crawls": (), "settings": QueueSettings(),
     "backfill_id": "b", "source": "s", "pasts": [], "position": None, "rows_read": 0, "rows_refused": 0,
