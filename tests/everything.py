@@ -1,6 +1,7 @@
 """Every operation of the URL plane once, every one on jobs and on domains, with the answer that it must give."""
 
 from outrider.model.artifact import Fetch
+from outrider.model.backfill import BackfillKind, BackfillStep, DomainPast
 from outrider.model.batch import KnownUrl, QueueChange, ServeRequest, UrlFilter
 from outrider.model.domain import DomainChange, DomainSeed
 from outrider.model.domain_view import DomainSort
@@ -319,3 +320,20 @@ async def use_every_domain_operation(stores: Stores, name: str = "domains") -> N
     assert (await control.domain_steps_since(max(began - 1, 0), now=NOW + HOUR_MS)).last_id >= began
     assert (await control.audit_domains(now=NOW)).without_gate == 0
     assert await control.logged_pages(after=0, until=1) == []
+
+
+async def use_every_backfill_operation(stores: Stores, name: str = "backfill") -> None:
+    """Take over the past of some domains, twice."""
+    control = stores.control
+    await control.begin_backfill(name, "a crawl log", BackfillKind.CRAWL_LOG, now=NOW)
+    pasts = [
+        DomainPast(domain=f"{name}.example", pages_discovered=2, pages_crawled=2, images_stored=1, last_crawled_at=NOW),
+        DomainPast(domain=f"{name}-blocked.example", pages_discovered=1, total_error_count=1, first_seen_at=NOW - 1),
+    ]
+    assert await control.preview_backfill(name, pasts) == BackfillStep(new=2)
+    assert await control.backfill_domains(name, pasts, now=NOW) == BackfillStep(new=2)
+    assert await control.backfill_domains(name, pasts, now=NOW) == BackfillStep(unchanged=2)
+    noted = await control.note_backfill(name, position=None, rows_read=3, rows_refused=0, finished=True, now=NOW)
+    assert await control.get_backfill(name) == noted
+    assert noted in await control.list_backfills()
+    assert (await control.backfill_figures()).backfilled_domains >= 2

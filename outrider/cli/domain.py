@@ -93,7 +93,7 @@ def top(
     found = ask(Place(data, store, frontier, key, tls_ca, config), lambda desk: desk.top(limit))
     DomainTable(as_json=as_json).print(found)
     if not found:
-        typer.echo("nothing is worked out yet: `outrider domain recalculate` does it", err=True)
+        typer.echo("no yield is worked out yet: it takes crawled pages, and `outrider domain recalculate`", err=True)
 
 
 @app.command()

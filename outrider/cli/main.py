@@ -14,6 +14,7 @@ import typer
 
 from outrider import __version__
 from outrider.cli import (
+    backfill,
     bench,
     config,
     crawl,
@@ -58,6 +59,7 @@ app.command()(refresh.refresh)
 app.command("retry-failed")(retry.retry_failed)
 app.command()(export.export)
 app.command()(explain.explain)
+app.command()(backfill.backfill)
 app.command()(demo.demo)
 app.command()(serve.serve)
 app.command()(work.work)

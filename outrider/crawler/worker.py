@@ -161,6 +161,7 @@ class Worker:
             run_id=self._run_id,
             lease_ms=self._lease_ms,
             scheduled=self._scheduled,
+            fair=True,
             claims=self._claims,
         )
         return await _patiently(

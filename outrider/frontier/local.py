@@ -93,11 +93,11 @@ class LocalFrontier:
             async with asyncio.timeout(wait_s):
                 await turn.acquire()
         except TimeoutError:  # others have waited for longer: one look is all there is time for
-            return await self._ask(request)
+            return await self.lease_now(request)
         try:
             while True:
                 news, version = self._news, self._urls.version()
-                work = await self._ask(request)
+                work = await self.lease_now(request)
                 left_s = until - time.monotonic()
                 if work.grant.leases or left_s <= 0:
                     return work
@@ -117,7 +117,8 @@ class LocalFrontier:
             if version is not None and self._urls.version() != version:
                 return
 
-    async def _ask(self, request: LeaseRequest) -> Work:
+    async def lease_now(self, request: LeaseRequest) -> Work:
+        """Hand out what is ready at this moment; who asks so queues behind nobody."""
         if self._claiming is not None:
             await self._claiming.before(request)
         asked_at = time.monotonic()

@@ -64,6 +64,7 @@ from outrider.model.task import (
     TaskPage,
     WaitingQueue,
 )
+from outrider.store.backfill_protocol import BackfillStore
 from outrider.store.domain_protocol import DomainCare
 from outrider.store.job_protocol import JobStore
 
@@ -310,8 +311,8 @@ class UrlStore(Protocol):
         ...
 
 
-class ControlStore(JobStore, DomainCare, Protocol):
-    """The control plane: domains, claims, jobs, runs, workers, API keys, outbox."""
+class ControlStore(JobStore, DomainCare, BackfillStore, Protocol):
+    """The control plane: domains, backfills, claims, jobs, runs, workers, API keys, outbox."""
 
     async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
         """Store the domains that are new and fill what others lack; one answer for each seed, in order."""

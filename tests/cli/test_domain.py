@@ -5,14 +5,18 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 
+from outrider.cli.domain_tables import DomainTable
 from outrider.cli.exits import ExitCode
 from outrider.model.artifact import Fetch
-from outrider.model.domain import DomainChange, DomainSeed
+from outrider.model.domain import Domain, DomainChange, DomainSeed
 from outrider.model.lease import LeaseRequest, Outcome, Report
 from outrider.model.machines import DomainStatus
 from outrider.model.task import CrawlLimits, Discovered
@@ -273,6 +277,7 @@ def test_what_is_sound_is_verified_and_what_is_not_has_an_exit_code(domains: Dom
         ("UPDATE counts SET completed = 0, pending = 0", "domains with fewer pages than the log has +wrong +1"),
         ("UPDATE domains SET domain = 'WWW.photos.example'", "names that are not canonical +wrong +1: WWW"),
         ("DELETE FROM gates", "domains without a gate +wrong +1"),
+        ("UPDATE domains SET source = 'backfill_x'", "domains +1 in the log, 1 backfilled, 1 in all"),
         ("UPDATE domains SET source = 'backfill_x'", "backfilled and active +1 domains, 1.0 pages each"),
         (
             "UPDATE domains SET claimed_by = 'w', claim_expires_at = '2020-01-01T00:00:00.000Z'",
@@ -304,3 +309,17 @@ def test_looking_creates_no_store(outrider: Outrider, tmp_path: Path) -> None:
 def test_a_store_and_a_service_exclude_each_other(outrider: Outrider) -> None:
     ended = outrider("domain", "status", "--store", "sqlite:///x", "--frontier", "http://127.0.0.1:1")
     assert (ended.returncode, "exclude each other" in ended.stderr) == (ExitCode.REFUSED, True)
+
+
+def test_a_terminal_has_colours_and_long_rows_are_not_folded(domains: Domains) -> None:
+    domains.remember("a-name-that-is-longer-than-the-terminal-is-wide.example")
+    domains.step("a-name-that-is-longer-than-the-terminal-is-wide.example", UNREACHABLE, block_reason_code="timeout")
+    [record] = domains.lines("status")
+    screen = StringIO()
+    table = DomainTable(as_json=False)
+    table._console = Console(file=screen, force_terminal=True, color_system="standard", width=40, highlight=False)
+    table.print([msgspec.convert(record, Domain)])
+    heading, _, row, reason = screen.getvalue().splitlines()
+    assert heading.startswith("\x1b[1mDOMAIN")
+    assert "\x1b[33munreachable\x1b[0m" in row
+    assert "reason: timeout (for good)" in reason

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def client(server: str) -> "Iterator[redis.Redis]":
+def client(server: str) -> Iterator[Any]:
     host, _, port = server.partition(":")
     with redis.Redis(host=host, port=int(port), db=3, password=PASSWORD) as connected:
         connected.flushall()
@@ -40,24 +41,24 @@ def plan(server: str, key: str = "start_urls") -> CrawlPlan:
     return CrawlPlan(seeds_file=f"redis://:{QUOTED}@{server}/3/{key}")
 
 
-def test_members_are_seeds_and_scores_their_ranks(server: str, client: "redis.Redis") -> None:
+def test_members_are_seeds_and_scores_their_ranks(server: str, client: Any) -> None:
     client.zadd("start_urls", {"b.example": 2, "https://a.example/x": 1})
     found = list(read_seeds(plan(server)))
     assert [(seed.url, seed.rank) for seed in found] == [("https://a.example/x", 1), ("https://b.example/", 2)]
 
 
-def test_a_set_larger_than_one_answer_is_read_whole_and_in_order(server: str, client: "redis.Redis") -> None:
+def test_a_set_larger_than_one_answer_is_read_whole_and_in_order(server: str, client: Any) -> None:
     number = 2 * AT_ONCE + 7
     client.zadd("start_urls", {f"d{rank}.example": rank for rank in range(1, number + 1)})
     assert [seed.rank for seed in read_seeds(plan(server))] == list(range(1, number + 1))
 
 
-def test_a_key_may_have_slashes_and_escapes(server: str, client: "redis.Redis") -> None:
+def test_a_key_may_have_slashes_and_escapes(server: str, client: Any) -> None:
     client.zadd("lists/2026 best", {"a.example": 1})
     assert [seed.url for seed in read_seeds(plan(server, "lists/2026%20best"))] == ["https://a.example/"]
 
 
-def test_what_is_no_seed_is_refused_by_itself(server: str, client: "redis.Redis") -> None:
+def test_what_is_no_seed_is_refused_by_itself(server: str, client: Any) -> None:
     client.zadd("start_urls", {"a.example": 1, "b.example": 1.5, "c.example": -1, "mailto:me@d.example": 4, b"\xff": 5})
     seeds = read_seeds(plan(server))
     assert [seed.url for seed in seeds] == ["https://a.example/"]
@@ -69,7 +70,7 @@ def test_what_is_no_seed_is_refused_by_itself(server: str, client: "redis.Redis"
     ("key", "told"), [("nowhere", "there is no such key"), ("a_list", "it is a list, not a sorted set")]
 )
 def test_what_is_no_sorted_set_is_refused_before_a_crawl_begins(
-    server: str, client: "redis.Redis", key: str, told: str
+    server: str, client: Any, key: str, told: str
 ) -> None:
     client.lpush("a_list", "a.example")
     with pytest.raises(InvalidInput, match=told) as refused:
@@ -90,7 +91,7 @@ def test_a_server_out_of_reach_is_told_without_the_password() -> None:
 
 
 def test_a_crawl_keeps_rank_and_source_and_no_password(
-    server: str, client: "redis.Redis", outrider: Outrider, tmp_path: Path
+    server: str, client: Any, outrider: Outrider, tmp_path: Path
 ) -> None:
     client.zadd("start_urls", {"a.invalid": 7})
     seeds = f"redis://:{QUOTED}@{server}/3/start_urls"

@@ -10,7 +10,8 @@ from outrider.model.lease import Lease, LeaseRequest, Outcome, Report, Verdict
 from outrider.model.machines import DomainStatus
 from outrider.model.task import CrawlLimits, Discovered
 from outrider.store.opening import Stores
-from tests.conformance.controlling import NOW
+from tests.conformance.backends import Place
+from tests.conformance.controlling import NOW, execute, plan_of
 
 CRAWL = "claimed"
 OPEN = CrawlLimits(delay_ms=0, concurrency=10, robots=False)
@@ -141,3 +142,24 @@ async def test_tending_for_a_crawl_that_is_not_there_is_refused(stores: Stores) 
 async def test_a_wrong_number_is_refused(stores: Stores, wanted: int) -> None:
     with pytest.raises(InvalidInput, match="wanted"):
         await stores.control.tend_claims("w", CRAWL, wanted, now=NOW)
+
+
+# -------------------------------------------------------------------- its plan
+
+
+async def test_tending_looks_only_at_what_is_claimed_or_ready(stores: Stores, place: Place) -> None:
+    """10,000 domains that are ready, the first of them claimed by others."""
+    await seeded(stores, *(f"d{number}.example" for number in range(10_000)))
+    for worker in ("u", "v"):
+        await stores.control.tend_claims(worker, CRAWL, 100, now=NOW)
+    await execute(place, "ANALYZE domains", "ANALYZE queues", "ANALYZE leases")
+    crawl_id = (await place.backend.query(place.dsn, f"SELECT crawl_id FROM crawls WHERE name = '{CRAWL}'"))[0][0]
+    claim = await plan_of("claim_ready_domains", ("w", crawl_id, 10, NOW, NOW + CLAIM_MS), place)
+    assert "queues_ready" in claim, claim
+    release = await plan_of("release_idle_claims", ("v", crawl_id, NOW, NOW + REST_MS), place)
+    assert "domains_claims" in release, release
+    prolong = await plan_of("prolong_claims", ("v", NOW, NOW + CLAIM_MS, NOW + CLAIM_MS), place)
+    assert "domains_claims" in prolong, prolong
+    for plan in (claim, release, prolong):
+        for waste in ("Seq Scan on domains", "Seq Scan on queues", "SCAN domains\n", "SCAN d\n", "SCAN q\n"):
+            assert waste not in plan, plan

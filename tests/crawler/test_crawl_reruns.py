@@ -121,9 +121,9 @@ def test_seeds_of_a_list_are_in_the_domains_table_with_their_rank_and_source(tmp
         seeds = tmp_path / "tranco_20260205.csv"
         seeds.write_text("1,a.invalid\n2,b.invalid\n")
         crawl = Crawl(tmp_path, served.url(), "--delay", 0, "--max-pages", 1, "--max-wait", 0)
-        crawl.run("--seeds", seeds)
+        crawl.run("--seeds", str(seeds))
         assert row(crawl, "b.invalid", "source, seed_rank") == ("tranco_20260205", 2)
         seeds.write_text("9,b.invalid\n3,c.invalid\n")
-        crawl.run("--seeds", seeds, "--seeds-source", "another")
+        crawl.run("--seeds", str(seeds), "--seeds-source", "another")
         assert row(crawl, "b.invalid", "source, seed_rank") == ("tranco_20260205", 2), "who knows better keeps it"
         assert row(crawl, "c.invalid", "source, seed_rank") == ("another", 3)

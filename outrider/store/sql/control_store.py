@@ -49,6 +49,7 @@ from outrider.store.checks import (
     check_uuid,
     readable_uuid,
 )
+from outrider.store.sql.backfill_store import SqlBackfillStore
 from outrider.store.sql.control import claims, domains, keys, outbox, priorities, runs, tending, workers
 from outrider.store.sql.control.checks import check_job_id, check_quota, check_run_id, checked_change
 from outrider.store.sql.control.rows import EPOCH, as_json
@@ -71,7 +72,7 @@ def check_claims(held: object) -> None:
         check_record(claim, "claim", Claim)
 
 
-class SqlControlStore(SqlDomainCare):
+class SqlControlStore(SqlDomainCare, SqlBackfillStore):
     """The control plane on an SQL engine."""
 
     # domains

@@ -1,7 +1,7 @@
 """All statements in PostgreSQL's dialect."""
 
 from outrider.policy.domain_priority import PriorityWeights
-from outrider.store.sql.postgres import control, domain_care, lives, priorities, tending, urls
+from outrider.store.sql.postgres import backfill, control, domain_care, lives, priorities, tending, urls
 from outrider.store.sql.script import Catalogue
 
 
@@ -11,7 +11,8 @@ def catalogue(weights: PriorityWeights) -> Catalogue:
         **urls.CATALOGUE,
         **control.CATALOGUE,
         **lives.CATALOGUE,
-        **domain_care.CATALOGUE,
         **tending.CATALOGUE,
+        **domain_care.CATALOGUE,
+        **backfill.CATALOGUE,
         **priorities.catalogue(weights),
     }

@@ -26,7 +26,7 @@ CATALOGUE: Catalogue = {
         UPDATE domains SET claim_expires_at = {moment(4)}
          WHERE id = ANY (ARRAY (SELECT id FROM old))
         RETURNING domain"""),
-    # The best of the first: a crawl may have very many queues that are ready.
+    # The best of the first: a crawl may have very many queues that are ready. `band >= 0` names their index.
     "claim_ready_domains": Sql(f"""
         WITH ready AS (
             SELECT d.id, d.status, d.priority_score, d.last_crawled_at
@@ -38,7 +38,7 @@ CATALOGUE: Catalogue = {
                     SELECT * FROM domains
                      WHERE domain = q.domain AND (claim_expires_at IS NULL OR claim_expires_at <= {moment(4)})
                      LIMIT 1) f
-                 WHERE q.crawl_id = $2 AND q.band = b.band AND q.ready_at <= $4
+                 WHERE q.crawl_id = $2 AND q.band = b.band AND q.band >= 0 AND q.ready_at <= $4
                  ORDER BY q.ready_at LIMIT 10 * $3) d
              LIMIT 10 * $3),
         best AS (

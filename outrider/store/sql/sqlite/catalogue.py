@@ -2,7 +2,7 @@
 
 from outrider.policy.domain_priority import PriorityWeights
 from outrider.store.sql.script import Catalogue
-from outrider.store.sql.sqlite import control, domain_care, lives, priorities, tending, urls
+from outrider.store.sql.sqlite import backfill, control, domain_care, lives, priorities, tending, urls
 
 
 def catalogue(weights: PriorityWeights) -> Catalogue:
@@ -11,7 +11,8 @@ def catalogue(weights: PriorityWeights) -> Catalogue:
         **urls.CATALOGUE,
         **control.CATALOGUE,
         **lives.CATALOGUE,
-        **domain_care.CATALOGUE,
         **tending.CATALOGUE,
+        **domain_care.CATALOGUE,
+        **backfill.CATALOGUE,
         **priorities.catalogue(weights),
     }

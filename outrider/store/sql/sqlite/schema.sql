@@ -8,6 +8,28 @@ CREATE TABLE api_keys (
     created_at text NOT NULL,
     revoked_at text
 , owner text NOT NULL DEFAULT '', max_active_jobs integer, max_pages_per_job integer, max_jobs_per_day integer);
+CREATE TABLE backfilled_domains (
+        backfill_id text NOT NULL REFERENCES backfills (backfill_id) ON DELETE CASCADE,
+        domain text NOT NULL,
+        pages_discovered bigint NOT NULL,
+        pages_crawled bigint NOT NULL,
+        images_found bigint NOT NULL,
+        images_stored bigint NOT NULL,
+        total_error_count bigint NOT NULL,
+        PRIMARY KEY (backfill_id, domain)
+    );
+CREATE TABLE backfills (
+        backfill_id text PRIMARY KEY,
+        source text NOT NULL,
+        kind text NOT NULL CHECK (kind IN ('crawl_log', 'scrapy', 'urlfrontier')),
+        started_at text NOT NULL,
+        updated_at text NOT NULL,
+        finished_at text,
+        position text,
+        rows_read bigint NOT NULL DEFAULT 0,
+        rows_refused bigint NOT NULL DEFAULT 0,
+        domains_new bigint NOT NULL DEFAULT 0
+    );
 CREATE TABLE counts (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
@@ -223,7 +245,7 @@ CREATE TABLE outrider_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT outrider_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "outrider_version" VALUES('0007');
+INSERT INTO "outrider_version" VALUES('0008');
 CREATE TABLE queues (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
