@@ -279,6 +279,9 @@ class Tenure:
             "job %s is %s: %s", job.id, left.status, ending.error_message or ending.reason or ending.outcome,
             extra={"action": "job_left", "job_id": job.id, "status": left.status.value},
         )  # fmt: skip
+        if left.run_id is not None and self._hands.settings.enable_domain_tracking:
+            with suppress(StoreError):  # within the hour it is done for all
+                await control.recalculate_run(left.run_id)
         return left
 
 
