@@ -6,6 +6,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from outrider.model.errors import InvalidInput, StoreError
 from outrider.model.machines import DomainStatus, TaskState
 from outrider.model.task import Added, TaskFilter
 from outrider.store.opening import Stores, open_store
+from outrider.store.sql import migrate
 from tests.control.filling_process import CRAWL
 from tests.control.old_crawlers import IMAGES, PAGES, Page, add_pages, postgres_log, scrapy_job, sqlite_log
+from tests.servers import Databases
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -287,6 +290,33 @@ async def test_killed_at_every_step_it_goes_on_and_comes_to_the_same(tmp_path: P
     assert (entry.rows_read, entry.domains_new) == (200, 5)
     assert entry.finished_at is not None
     assert said == [[40, 80], [120, 150, 190], [200, 200], [200, 200]], "each goes on where the one before had come"
+
+
+async def test_killed_by_somebody_at_any_moment_it_comes_to_the_same_on_postgresql(
+    postgres_server: Databases, postgres_database: str, tmp_path: Path
+) -> None:
+    """The process dies in the middle of whatever follows its first word."""
+    pages: list[Page] = [(f"site{n % 9}.example", 200 if n % 3 else 500, n, None) for n in range(150)]
+    source = await postgres_log(postgres_database, pages)
+    store = postgres_server.create_database()
+    await asyncio.to_thread(migrate.upgrade, store)
+    for is_last in (*[False] * 5, True):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.control.filling_process", store, str(tmp_path), source, "0",
+            cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        await asyncio.wait_for(process.stdout.readline(), 60)
+        if not is_last:
+            with suppress(ProcessLookupError):
+                process.kill()
+        await asyncio.wait_for(process.communicate(), 60)
+    async with await open_store(f"sqlite:///{tmp_path}/whole.sqlite") as stores:
+        await fill(stores, tmp_path / "whole", source)
+        expected = await told_of(stores)
+    async with await open_store(store) as stores:
+        assert await told_of(stores) == expected
+    postgres_server.drop_database(store)
 
 
 async def test_urls_that_are_taken_over_survive_kills_too(tmp_path: Path) -> None:

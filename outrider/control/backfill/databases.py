@@ -153,10 +153,11 @@ class PostgresSource(DatabaseSource):
     ) -> Sequence[Sequence[Any]]:
         if part not in self._key_types:
             self._key_types[part] = await self._key_type(part)
-        key = quoted(self._layouts[part]["id"])
-        chosen = ", ".join([f"{key}::text", *map(quoted, columns)])
+        # Qualified: ORDER BY would take a bare name for that of an answer's column, and sort by its text.
+        key = f"t.{quoted(self._layouts[part]['id'])}"
+        chosen = ", ".join([f"{key}::text", *(f"t.{quoted(column)}" for column in columns)])
         after = f"WHERE {key} > $2::text::{self._key_types[part]}" if position is not None else "WHERE $2::text IS NULL"
-        statement = f"SELECT {chosen} FROM {quoted(self.table(part))} {after} ORDER BY {key} LIMIT $1"
+        statement = f"SELECT {chosen} FROM {quoted(self.table(part))} t {after} ORDER BY {key} LIMIT $1"
         connection = await self._connected()
         try:
             rows: Sequence[Sequence[Any]] = await connection.fetch(statement, size, position)
