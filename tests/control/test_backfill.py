@@ -14,12 +14,12 @@ import asyncpg
 import pytest
 
 from outrider.control.backfill import filling
-from outrider.control.backfill.columns import read_map
+from outrider.control.backfill.columns import Part, read_map
 from outrider.control.backfill.filling import BackfillOutcome, fill_from_rows, fill_from_urls
 from outrider.control.backfill.scrapy import ScrapyJob
 from outrider.control.backfill.sources import recognise
 from outrider.control.backfill.urlfrontier import UrlFrontierDump
-from outrider.control.backfill.workbench import Workbench
+from outrider.control.backfill.workbench import Sums, Workbench
 from outrider.model.backfill import BackfillStep
 from outrider.model.errors import InvalidInput, StoreError
 from outrider.model.machines import DomainStatus, TaskState
@@ -158,13 +158,17 @@ async def test_repeated_it_changes_nothing_and_grown_it_adds_what_is_new(stores:
 
 
 async def test_a_workbench_left_behind_at_the_very_end_hides_nothing(stores: Stores, tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    await fill(stores, tmp_path, write_csv(path, PAGES[:2]))
-    left = Workbench(tmp_path / "workbench.sqlite", recognise(str(path), read_map([])).identity)
+    dsn = sqlite_log(tmp_path / "old.sqlite")
+    await fill(stores, tmp_path, dsn)
+    left = Workbench(tmp_path / "workbench.sqlite", str(tmp_path / "old.sqlite"))
+    for part in Part:
+        left.keep(part, Sums(), "7", finished=True)
     left.close()
-    with path.open("a") as file:
-        file.write("new.example;200;0;\n")
-    await fill(stores, tmp_path, str(path))
+    connection = sqlite3.connect(tmp_path / "old.sqlite")
+    with connection:
+        add_pages(connection, [("new.example", 200, 0, None)])
+    connection.close()
+    await fill(stores, tmp_path, dsn)
     assert "new.example" in await told_of(stores)
 
 
