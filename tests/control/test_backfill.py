@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import gzip
 import json
 import sqlite3
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from outrider.control.backfill import filling
 from outrider.control.backfill.columns import Part, read_map
+from outrider.control.backfill.files import MAX_LINE_BYTES
 from outrider.control.backfill.filling import BackfillOutcome, fill_from_rows, fill_from_urls
 from outrider.control.backfill.scrapy import ScrapyJob
 from outrider.control.backfill.sources import recognise
@@ -110,13 +112,37 @@ def write_json_lines(path: Path, pages: Sequence[Page]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("write", [write_csv, write_json_lines])
+def write_gzip(path: Path, pages: Sequence[Page]) -> str:
+    write_json_lines(path, pages)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    return str(path)
+
+
+@pytest.mark.parametrize("write", [write_csv, write_json_lines, write_gzip])
 async def test_a_crawl_log_in_a_file_is_taken_over_alike(
     write: Callable[[Path, Sequence[Page]], str], stores: Stores, tmp_path: Path
 ) -> None:
     await fill(stores, tmp_path, write(tmp_path / "log", PAGES))
     without_images = {name: (*told[:4], 0, told[5]) for name, told in EXPECTED.items() if name != "pictures.example"}
     assert await told_of(stores) == without_images
+
+
+async def test_a_line_without_end_is_refused_and_the_next_is_read(stores: Stores, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    good = '{"domain": "a.example", "status": 200}\n'
+    path.write_text(good + '{"domain": "' + "x" * 3 * MAX_LINE_BYTES + '"}\n[]\n{\n' + good)
+    outcome = await fill(stores, tmp_path, str(path))
+    assert (outcome.rows_read, outcome.rows_refused) == (5, 3)
+    assert outcome.refusals[0].example == f"line 2: the line has {MAX_LINE_BYTES} bytes or more"
+    assert (await told_of(stores))["a.example"][1] == 2
+
+
+async def test_a_store_of_outrider_is_taken_over_only_where_that_is_said(stores: Stores, tmp_path: Path) -> None:
+    other = f"sqlite:///{tmp_path}/other.sqlite"
+    await (await open_store(other)).close()
+    with pytest.raises(InvalidInput, match="is a store of Outrider"):
+        await fill(stores, tmp_path, other)
+    assert (await fill(stores, tmp_path, other, "crawl_log=crawl_log", "crawl_log.url=url")).rows_read == 0
 
 
 async def test_provenance_in_a_file_of_its_own_adds_the_images(stores: Stores, tmp_path: Path) -> None:

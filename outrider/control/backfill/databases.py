@@ -12,8 +12,9 @@ import asyncpg
 
 from outrider.control.backfill.columns import FIELDS, ColumnMap, Part, layout
 from outrider.control.backfill.rows import RowBatch
-from outrider.model.errors import InvalidInput, shown
+from outrider.model.errors import InvalidInput, StoreUnavailable, shown
 from outrider.store.dsn import PostgresDsn, SqliteDsn
+from outrider.store.sql.migrate import VERSION_TABLE
 from outrider.store.sql.postgres.connection import GONE, connect_once
 
 READ_ONLY: Final = {"application_name": "outrider backfill", "default_transaction_read_only": "on"}
@@ -50,6 +51,11 @@ class DatabaseSource:
 
     async def parts(self) -> list[Part]:
         """Find the tables; that of pages must be there, that of images may be."""
+        if Part.PAGES not in self._mapping.tables and await self._columns(VERSION_TABLE):
+            raise InvalidInput(
+                f"{self.name} is a store of Outrider, which has counted its own crawl_log: if it is another one than "
+                "that to be filled, or has the log in another table, say so with --map crawl_log=TABLE"
+            )
         found = []
         for part in Part:
             available = await self._columns(self.table(part))
@@ -161,8 +167,10 @@ class PostgresSource(DatabaseSource):
         connection = await self._connected()
         try:
             rows: Sequence[Sequence[Any]] = await connection.fetch(statement, size, position)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, *GONE) as error:
-            problem = re.sub(r"\s+", " ", str(error)) or type(error).__name__
+        except GONE as error:
+            raise StoreUnavailable(f"lost {self.name} while it was read: {error or type(error).__name__}") from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            problem = re.sub(r"\s+", " ", str(error))
             raise InvalidInput(f"cannot read table {self.table(part)} of {self.name}: {problem}") from None
         return rows
 
