@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.cli.opened import AsJson, Config, CrawlName, Data, Store, chosen_plan, is_there, run
-from outrider.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +97,6 @@ async def _fill(
     from outrider.store.opening import open_store
 
     dsn = store_dsn(plan)
-    _refuse_itself(text, dsn, mapping)
     source = recognise(text, mapping)
     async with AsyncExitStack() as stack:
         folder = Path(plan.data) / FOLDER
@@ -113,22 +111,6 @@ async def _fill(
         name = backfill_id(source, mapping.described())
         return await fill_from_rows(stores, source, name, folder / f"{name}.sqlite", tell, dry_run=dry_run)
     raise AssertionError("the stack lets no error pass")
-
-
-def _refuse_itself(text: str, dsn: str, mapping: "ColumnMap") -> None:
-    """Refuse the store's own crawl log: all that it tells is counted already."""
-    from pathlib import Path
-
-    from outrider.control.backfill.columns import Part
-    from outrider.store.dsn import SqliteDsn, parse_dsn
-
-    if Part.PAGES in mapping.tables:
-        return
-    own = parse_dsn(dsn)
-    path = text.removeprefix("sqlite:///")
-    is_same_file = isinstance(own, SqliteDsn) and Path(path).resolve() == Path(own.path).resolve()
-    if is_same_file or text == dsn:
-        raise InvalidInput("the source is the store itself, which has counted its own crawl log already")
 
 
 def _print(outcome: "BackfillOutcome") -> None:

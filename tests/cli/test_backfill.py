@@ -97,7 +97,7 @@ def test_the_store_itself_is_no_source(outrider: Outrider) -> None:
     outrider("db", "upgrade")
     ended = outrider("backfill", "--from", "outrider-data/outrider.sqlite")
     assert ended.returncode == ExitCode.REFUSED
-    assert "the source is the store itself" in ended.stderr
+    assert "is a store of Outrider, which has counted its own crawl_log" in ended.stderr
     connection = sqlite3.connect("outrider-data/outrider.sqlite")
     assert connection.execute("SELECT count(*) FROM backfills").fetchone() == (0,)
     connection.close()

@@ -2,10 +2,12 @@
 
 import asyncio
 import csv
+import gzip
 import json
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,22 @@ import asyncpg
 import pytest
 
 from outrider.control.backfill import filling
-from outrider.control.backfill.columns import read_map
+from outrider.control.backfill.columns import Part, read_map
+from outrider.control.backfill.files import MAX_LINE_BYTES
 from outrider.control.backfill.filling import BackfillOutcome, fill_from_rows, fill_from_urls
 from outrider.control.backfill.scrapy import ScrapyJob
 from outrider.control.backfill.sources import recognise
 from outrider.control.backfill.urlfrontier import UrlFrontierDump
-from outrider.control.backfill.workbench import Workbench
+from outrider.control.backfill.workbench import Sums, Workbench
 from outrider.model.backfill import BackfillStep
 from outrider.model.errors import InvalidInput, StoreError
 from outrider.model.machines import DomainStatus, TaskState
 from outrider.model.task import Added, TaskFilter
 from outrider.store.opening import Stores, open_store
+from outrider.store.sql import migrate
 from tests.control.filling_process import CRAWL
 from tests.control.old_crawlers import IMAGES, PAGES, Page, add_pages, postgres_log, scrapy_job, sqlite_log
+from tests.servers import Databases
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -107,13 +112,37 @@ def write_json_lines(path: Path, pages: Sequence[Page]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("write", [write_csv, write_json_lines])
+def write_gzip(path: Path, pages: Sequence[Page]) -> str:
+    write_json_lines(path, pages)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    return str(path)
+
+
+@pytest.mark.parametrize("write", [write_csv, write_json_lines, write_gzip])
 async def test_a_crawl_log_in_a_file_is_taken_over_alike(
     write: Callable[[Path, Sequence[Page]], str], stores: Stores, tmp_path: Path
 ) -> None:
     await fill(stores, tmp_path, write(tmp_path / "log", PAGES))
     without_images = {name: (*told[:4], 0, told[5]) for name, told in EXPECTED.items() if name != "pictures.example"}
     assert await told_of(stores) == without_images
+
+
+async def test_a_line_without_end_is_refused_and_the_next_is_read(stores: Stores, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    good = '{"domain": "a.example", "status": 200}\n'
+    path.write_text(good + '{"domain": "' + "x" * 3 * MAX_LINE_BYTES + '"}\n[]\n{\n' + good)
+    outcome = await fill(stores, tmp_path, str(path))
+    assert (outcome.rows_read, outcome.rows_refused) == (5, 3)
+    assert outcome.refusals[0].example == f"line 2: the line has {MAX_LINE_BYTES} bytes or more"
+    assert (await told_of(stores))["a.example"][1] == 2
+
+
+async def test_a_store_of_outrider_is_taken_over_only_where_that_is_said(stores: Stores, tmp_path: Path) -> None:
+    other = f"sqlite:///{tmp_path}/other.sqlite"
+    await (await open_store(other)).close()
+    with pytest.raises(InvalidInput, match="is a store of Outrider"):
+        await fill(stores, tmp_path, other)
+    assert (await fill(stores, tmp_path, other, "crawl_log=crawl_log", "crawl_log.url=url")).rows_read == 0
 
 
 async def test_provenance_in_a_file_of_its_own_adds_the_images(stores: Stores, tmp_path: Path) -> None:
@@ -155,13 +184,17 @@ async def test_repeated_it_changes_nothing_and_grown_it_adds_what_is_new(stores:
 
 
 async def test_a_workbench_left_behind_at_the_very_end_hides_nothing(stores: Stores, tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    await fill(stores, tmp_path, write_csv(path, PAGES[:2]))
-    left = Workbench(tmp_path / "workbench.sqlite", recognise(str(path), read_map([])).identity)
+    dsn = sqlite_log(tmp_path / "old.sqlite")
+    await fill(stores, tmp_path, dsn)
+    left = Workbench(tmp_path / "workbench.sqlite", str(tmp_path / "old.sqlite"))
+    for part in Part:
+        left.keep(part, Sums(), "7", finished=True)
     left.close()
-    with path.open("a") as file:
-        file.write("new.example;200;0;\n")
-    await fill(stores, tmp_path, str(path))
+    connection = sqlite3.connect(tmp_path / "old.sqlite")
+    with connection:
+        add_pages(connection, [("new.example", 200, 0, None)])
+    connection.close()
+    await fill(stores, tmp_path, dsn)
     assert "new.example" in await told_of(stores)
 
 
@@ -287,6 +320,33 @@ async def test_killed_at_every_step_it_goes_on_and_comes_to_the_same(tmp_path: P
     assert (entry.rows_read, entry.domains_new) == (200, 5)
     assert entry.finished_at is not None
     assert said == [[40, 80], [120, 150, 190], [200, 200], [200, 200]], "each goes on where the one before had come"
+
+
+async def test_killed_by_somebody_at_any_moment_it_comes_to_the_same_on_postgresql(
+    postgres_server: Databases, postgres_database: str, tmp_path: Path
+) -> None:
+    """The process dies in the middle of whatever follows its first word."""
+    pages: list[Page] = [(f"site{n % 9}.example", 200 if n % 3 else 500, n, None) for n in range(150)]
+    source = await postgres_log(postgres_database, pages)
+    store = postgres_server.create_database()
+    await asyncio.to_thread(migrate.upgrade, store)
+    for is_last in (*[False] * 5, True):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.control.filling_process", store, str(tmp_path), source, "0",
+            cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        await asyncio.wait_for(process.stdout.readline(), 60)
+        if not is_last:
+            with suppress(ProcessLookupError):
+                process.kill()
+        await asyncio.wait_for(process.communicate(), 60)
+    async with await open_store(f"sqlite:///{tmp_path}/whole.sqlite") as stores:
+        await fill(stores, tmp_path / "whole", source)
+        expected = await told_of(stores)
+    async with await open_store(store) as stores:
+        assert await told_of(stores) == expected
+    postgres_server.drop_database(store)
 
 
 async def test_urls_that_are_taken_over_survive_kills_too(tmp_path: Path) -> None:

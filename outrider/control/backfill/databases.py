@@ -12,8 +12,9 @@ import asyncpg
 
 from outrider.control.backfill.columns import FIELDS, ColumnMap, Part, layout
 from outrider.control.backfill.rows import RowBatch
-from outrider.model.errors import InvalidInput, shown
+from outrider.model.errors import InvalidInput, StoreUnavailable, shown
 from outrider.store.dsn import PostgresDsn, SqliteDsn
+from outrider.store.sql.migrate import VERSION_TABLE
 from outrider.store.sql.postgres.connection import GONE, connect_once
 
 READ_ONLY: Final = {"application_name": "outrider backfill", "default_transaction_read_only": "on"}
@@ -50,6 +51,11 @@ class DatabaseSource:
 
     async def parts(self) -> list[Part]:
         """Find the tables; that of pages must be there, that of images may be."""
+        if Part.PAGES not in self._mapping.tables and await self._columns(VERSION_TABLE):
+            raise InvalidInput(
+                f"{self.name} is a store of Outrider, which has counted its own crawl_log: if it is another one than "
+                "that to be filled, or has the log in another table, say so with --map crawl_log=TABLE"
+            )
         found = []
         for part in Part:
             available = await self._columns(self.table(part))
@@ -153,15 +159,18 @@ class PostgresSource(DatabaseSource):
     ) -> Sequence[Sequence[Any]]:
         if part not in self._key_types:
             self._key_types[part] = await self._key_type(part)
-        key = quoted(self._layouts[part]["id"])
-        chosen = ", ".join([f"{key}::text", *map(quoted, columns)])
+        # Qualified: ORDER BY would take a bare name for that of an answer's column, and sort by its text.
+        key = f"t.{quoted(self._layouts[part]['id'])}"
+        chosen = ", ".join([f"{key}::text", *(f"t.{quoted(column)}" for column in columns)])
         after = f"WHERE {key} > $2::text::{self._key_types[part]}" if position is not None else "WHERE $2::text IS NULL"
-        statement = f"SELECT {chosen} FROM {quoted(self.table(part))} {after} ORDER BY {key} LIMIT $1"
+        statement = f"SELECT {chosen} FROM {quoted(self.table(part))} t {after} ORDER BY {key} LIMIT $1"
         connection = await self._connected()
         try:
             rows: Sequence[Sequence[Any]] = await connection.fetch(statement, size, position)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, *GONE) as error:
-            problem = re.sub(r"\s+", " ", str(error)) or type(error).__name__
+        except GONE as error:
+            raise StoreUnavailable(f"lost {self.name} while it was read: {error or type(error).__name__}") from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            problem = re.sub(r"\s+", " ", str(error))
             raise InvalidInput(f"cannot read table {self.table(part)} of {self.name}: {problem}") from None
         return rows
 

@@ -90,15 +90,15 @@ def add(backfill_id: str, pasts: Sequence[DomainPast], settings: Settings, now: 
     missing = yield from _missing(backfill_id, pasts)
     if not missing:
         return BackfillStep(unchanged=len(pasts))
-    seeds = [
-        (new_uuid7(), each.past.domain, parent_domain(each.past.domain), entry.kind.source, None) for each in missing
-    ]
+    # Ids in the order of names: among equals, the first is the first claimed.
+    ids = dict(zip((each.past.domain for each in missing), sorted(new_uuid7() for _ in missing), strict=True))
+    seeds = [(each, domain, parent_domain(domain), entry.kind.source, None) for domain, each in ids.items()]
     inserted = yield Call("insert_seeds", (moment,), seeds)
     fresh = {row[0] for row in inserted}
     new = [each.past for each in missing if each.past.domain in fresh]
     if new:
         yield Call("insert_gates", (), [(past.domain,) for past in new])
-        yield from _begin_lives(new, {domain: each for each, domain, *_ in seeds}, settings, moment)
+        yield from _begin_lives(new, ids, settings, moment)
     yield Call("lock_domains", (), [(each.past.domain,) for each in missing])
     filled = {row[0] for row in (yield Call("fill_backfilled", (), [_filling(each) for each in missing]))}
     # A domain that was merged into another meanwhile is not there: it comes again, as a new one, the next time.
