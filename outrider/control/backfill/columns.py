@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final, NamedTuple, cast
 
-from outrider.model.errors import InvalidInput, OutriderError, shown
+from outrider.model.errors import InvalidInput, shown
 from outrider.model.task import MAX_DEPTH
 from outrider.model.url import UrlRefused, canonical_domain
 from outrider.policy.admission import storable
@@ -57,7 +57,7 @@ NEEDED: Final[Mapping[Part, tuple[tuple[str, ...], ...]]] = {
 """Of each of these at least one."""
 
 
-class RowRefused(OutriderError):
+class RowRefused(ValueError):
     """A row that says nothing that can be counted."""
 
     def __init__(self, reason: str, detail: str) -> None:

@@ -11,14 +11,12 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from outrider.model.errors import OutriderError
-
 MAX_LEVELS: Final = 100
 PICKLE_PROTOCOL: Final = 0x80
 """What every pickle from protocol 2 on begins with, and nothing marshalled that is a mapping."""
 
 
-class NotPlain(OutriderError):
+class NotPlain(ValueError):
     """Bytes that are no plain data."""
 
 
