@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_LINE: Final = 1 << 20
 STARTS_WITHIN_S: Final = 30.0
-"""How long a runner may take to load what it needs; one that is frozen while it starts would hold up its job for ever."""
+"""How long a runner may take to load what it needs: one that is frozen meanwhile would hold up its job for ever."""
 LEAVES_WITHIN_S: Final = 5.0
 """How long a runner that has nothing more to do may take to end."""
 
