@@ -8,8 +8,10 @@ from typing import Any
 import psutil
 import pytest
 
+from outrider.control.desk import LocalDesk
 from outrider.model.job import JobRequest, RunStatus
 from outrider.model.machines import DesiredState, JobStatus
+from outrider.model.order import OrderLimits
 from outrider.model.task import Kind
 from tests.conformance.backends import Place
 from tests.control.supervised import runner_of, send, wait_for, wait_until, watched
@@ -130,6 +132,19 @@ async def test_a_pause_stops_a_runner_and_a_resumption_goes_on_with_the_same_run
         assert (ended.run_id, ended.retry_count) == (paused.run_id, 0)
         await at.check_whole(job, PAGES)
     assert at.visits.paths.total() > seen
+
+
+async def test_the_percentage_of_a_job_is_that_of_its_progress_also_after_a_change_of_its_limit(
+    sqlite_place: Place,
+) -> None:
+    async with watched(sqlite_place, pages=PAGES) as at, at.supervised():
+        job = await at.submit(delay=0.03, max_pages=PAGES * 10)
+        await at.visits.reach(PAGES // 4)
+        await at.stores.control.amend_job(job.id, limits=OrderLimits(max_pages=PAGES))
+        await at.stores.control.set_desired_state(job.id, DesiredState.PAUSE)
+        paused = await at.becomes(job, JobStatus.PAUSED)
+        progress = await LocalDesk(at.stores).progress(job.id)
+    assert paused.progress_percentage == progress.percentage > 10
 
 
 async def test_a_cancel_ends_a_runner_and_all_leases_of_its_crawl(place: Place) -> None:
