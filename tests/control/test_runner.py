@@ -148,3 +148,9 @@ async def test_signals_of_a_terminal_are_left_to_the_supervisor() -> None:
     await wait_for(lambda: runner._heard_at > heard_at, "another line")
     assert runner.is_alive
     await runner.leave()
+
+
+async def test_one_that_is_frozen_while_it_starts_is_ended() -> None:
+    runner = await RunnerProcess.start(("sh", "-c", "kill -STOP $$"), within_s=0.2)
+    assert await next_event(runner) == Died(-signal.SIGKILL)
+    assert not runner.is_alive

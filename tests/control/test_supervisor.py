@@ -9,8 +9,10 @@ import msgspec
 import psutil
 import pytest
 
+from outrider.control.desk import LocalDesk
 from outrider.model.job import JobRequest, RunStatus
 from outrider.model.machines import DesiredState, JobStatus
+from outrider.model.order import OrderLimits
 from outrider.model.task import Kind
 from tests.conformance.backends import Place
 from tests.control.supervised import QUICK, runner_of, send, wait_for, wait_until, watched
@@ -140,6 +142,19 @@ async def test_a_wish_is_heard_long_before_the_next_beat(sqlite_place: Place) ->
         await at.visits.reach(3)
         await at.stores.control.set_desired_state(job.id, DesiredState.PAUSE)
         await at.becomes(job, JobStatus.PAUSED)
+
+
+async def test_the_percentage_of_a_job_is_that_of_its_progress_also_after_a_change_of_its_limit(
+    sqlite_place: Place,
+) -> None:
+    async with watched(sqlite_place, pages=PAGES) as at, at.supervised():
+        job = await at.submit(delay=0.03, max_pages=PAGES * 10)
+        await at.visits.reach(PAGES // 4)
+        await at.stores.control.amend_job(job.id, limits=OrderLimits(max_pages=PAGES))
+        await at.stores.control.set_desired_state(job.id, DesiredState.PAUSE)
+        paused = await at.becomes(job, JobStatus.PAUSED)
+        progress = await LocalDesk(at.stores).progress(job.id)
+    assert paused.progress_percentage == progress.percentage > 10
 
 
 async def test_a_cancel_ends_a_runner_and_all_leases_of_its_crawl(place: Place) -> None:
