@@ -207,6 +207,9 @@ async def live(stores: Stores, place: Place, history: list[tuple[tuple[str, int,
     await stores.urls.create_crawl("c", limits=limits, now=T0)
     for site in range(3):
         await world.add(site, 0)
+    # Begin with leases under a claim: few sequences would else come to lose one.
+    await world.claim(0, 1)
+    await world.lease(0, 2)
     for (name, first, second), jump in history:
         world.now += jump
         await getattr(world, name)(first, second)
