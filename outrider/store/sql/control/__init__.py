@@ -4,6 +4,7 @@ Locks are always taken in one order, which continues that of the URL plane:
 
     crawl_jobs (by id) -> crawls -> all that is in them -> crawl_runs
     domains (by name)  -> gates
+    backfills (by id)  before the domains and gates that they bring
     outbox             last of all
 
 `claim_domains` and `claim_job` stand outside this order and therefore never wait: they skip what
