@@ -49,7 +49,7 @@ GOOD: dict[str, Any] = {
     "identity": WorkerIdentity(
         worker_id="w", kind=WorkerKind.WORKER, mode=WorkerMode.PLAIN, host="h", process_id=1, lock_path=None
     ),
-    "conduct": {}, "jobs": [],
+    "conduct": {}, "jobs": [], "every_ms": 1_000, "schedule_id": ID,
     "ending": JobEnding(outcome=JobStatus.COMPLETED),
 }  # fmt: skip
 OF_METHOD: dict[str, dict[str, Any]] = {
@@ -61,6 +61,7 @@ OF_METHOD: dict[str, dict[str, Any]] = {
         "change": DomainChange(source=DomainStatus.PENDING, target=DomainStatus.ACTIVE, expected_version=0)
     },
     "submit_job": {"request": JobRequest(payload={})},
+    "put_schedule": {"request": JobRequest(payload={})},
     "set_desired_state": {"desired": DesiredState.PAUSE},
     "open_run": {"settings": {}},
 }
