@@ -293,3 +293,21 @@ async def _refused_twice(control: ControlStore, name: str) -> None:
 async def _lease_as(worker: str, urls: UrlStore, name: str, now: int = NOW) -> int:
     request = LeaseRequest(worker=worker, request_id=worker, slots=9, crawl=name, lease_ms=2 * HOUR_MS)
     return len((await urls.lease(request, now=now)).leases)
+
+
+async def use_every_domain_operation(stores: Stores, name: str = "domains") -> None:
+    """Drive some domains of one store through everything that their lives and priorities are made of."""
+    urls, control = stores.urls, stores.control
+    await urls.create_crawl(name, limits=CrawlLimits(delay_ms=0, concurrency=3, robots=False), now=NOW)
+    await urls.add(name, [Discovered(url=f"https://{name}{n}.example/") for n in range(2)], now=NOW)
+    run = await control.open_run(name, RunKind.CRAWL, now=NOW)
+    assert len(await control.claim_domains(name, 2, now=NOW)) == 2
+    request = LeaseRequest(worker=name, request_id="1", slots=2, crawl=name, run_id=run.id, claims=True)
+    first, second = (await urls.lease(request, now=NOW)).leases
+    refused = Report(token=second.token, outcome=Outcome.REFUSED, block_code="robots_denied")
+    answers = await urls.report([_done(first), refused], now=NOW + 1)
+    assert [answer.verdict for answer in answers] == [Verdict.COMPLETED, Verdict.FAILED]
+    assert [step.to_status for step in await control.domain_history(second.domain)] == ["active", "blocked"]
+    assert await control.recalculate_run(run.id, now=NOW + 2) == 1
+    assert (await control.recalculate_priorities(now=NOW + 3)).after is None
+    assert await control.wake_domains(now=NOW + 365 * 24 * HOUR_MS) == 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from outrider.model.artifact import Fetch
 from outrider.model.gate import DEFAULT_BAND, Gate, GateSettings
 from outrider.model.lease import Lease, LeaseRequest, ReportAnswer, Token
-from outrider.model.machines import TaskState
+from outrider.model.machines import DomainStatus, TaskState
 from outrider.model.settings import Settings
 from outrider.model.task import (
     MAX_KEY_CHARACTERS,
@@ -131,6 +131,11 @@ class ModelGate:
     robots_unreachable: bool = False
     quiet_until: int = 0
     """The delay after the last request that is known to have been sent."""
+    status: DomainStatus = DomainStatus.PENDING
+    errors_in_row: int = 0
+    error_at: int = 0
+    rest_until: int | None = None
+    block_count: int = 0
 
     @property
     def opens_at(self) -> int:
@@ -153,7 +158,20 @@ class ModelGate:
             band=self.band,
             robots_version=robots_version,
             robots_expires_at=self.robots_expires_at,
+            status=self.status,
+            errors_in_row=self.errors_in_row,
+            error_at=self.error_at,
         )
+
+    def begin(self, task: ModelTask, now: int) -> None:
+        """Have a lease end a rest, and that of anything but a robots.txt make the domain active."""
+        if self.status in (DomainStatus.BLOCKED, DomainStatus.UNREACHABLE):
+            is_rested = self.rest_until is not None and self.rest_until <= now
+            self.status = DomainStatus.PENDING if is_rested else DomainStatus.ACTIVE
+            self.errors_in_row = 0 if is_rested else self.errors_in_row
+            self.rest_until = None
+        if task.kind is not Kind.ROBOTS and self.status is not DomainStatus.ACTIVE:
+            self.status, self.rest_until = DomainStatus.ACTIVE, None
 
 
 @dataclass(kw_only=True)
@@ -318,6 +336,7 @@ class Model:
         )
         if delay_ms:
             gate.next_fetch_at = max(gate.next_fetch_at, now + delay_ms)
+        gate.begin(task, now)
         task.state = TaskState.ASSIGNED
         task.attempt_count += 1
         crawl.queues[task.key].last_served_at = now

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from outrider.model.lease import Outcome, Renewal, Report, ReportAnswer, Token, Verdict
 from outrider.model.machines import TaskState
 from outrider.model.task import Kind, Refusal
+from tests.conformance import reference_lives
 from tests.conformance.reference import Model, ModelArtifact, ModelGate, ModelLease, ModelTask
 
 DAY_MS = 24 * 3_600_000
@@ -32,8 +33,13 @@ def report(model: Model, reports: Sequence[Report], now: int) -> list[ReportAnsw
             taken.setdefault(each.token, each)
     for token, each in taken.items():
         model.add(model.leases[token].task.crawl, each.links, now)
+    blocked_until = {domain: gate.blocked_until for domain, gate in model.gates.items()}
+    ended = [model.leases[token] for token in taken]
+    reference_lives.note(model, list(zip(ended, taken.values(), strict=True)), now)
     for token, each in taken.items():
-        model.answers[token] = _end(model, model.leases.pop(token), each, now)
+        lease = model.leases.pop(token)
+        model.answers[token] = _end(model, lease, each, now, blocked_until[lease.task.domain])
+    reference_lives.exhaust(model, [lease.task for lease in ended], now)
     lost = ReportAnswer(verdict=Verdict.LEASE_LOST)
     return [
         model.answers.get(each.token, lost) if refusal is None else refusal
@@ -50,7 +56,7 @@ def _refusal(report: Report) -> ReportAnswer | None:
     return None
 
 
-def _end(model: Model, lease: ModelLease, report: Report, now: int) -> ReportAnswer:
+def _end(model: Model, lease: ModelLease, report: Report, now: int, blocked_until: int) -> ReportAnswer:
     task, gate, settings = lease.task, model.gates[lease.task.domain], model.settings
     _move_clocks(model, gate, lease, report, now)
     task.due_at = now
@@ -71,7 +77,7 @@ def _end(model: Model, lease: ModelLease, report: Report, now: int) -> ReportAns
         case Outcome.DEFERRED:
             _put_off(model, task)
             if task.state is TaskState.PENDING:
-                task.due_at = max(now + wait, gate.backoff_until, gate.blocked_until)
+                task.due_at = max(now + wait, gate.backoff_until, blocked_until)
     _keep_robots(model, task, report, now)
     if task.kind is Kind.PAGE and task.state is TaskState.COMPLETED and lease.run_id:
         model.run_pages[lease.run_id, task.domain] += 1
@@ -189,3 +195,4 @@ def _end_silently(model: Model, lease: ModelLease, now: int) -> None:
     lease.task.due_at = now
     _was_sent(model.gates[lease.task.domain], lease, now)
     _keep_robots(model, lease.task, None, now)
+    reference_lives.exhaust(model, [lease.task], now)

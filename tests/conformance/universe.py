@@ -17,7 +17,10 @@ from outrider.model.url import locate
 
 T0: Final = 1_700_000_000_000
 
-SHORT_LIVED = Settings(backoff_jitter=0.0, max_retries=2, max_deferrals=2, max_lease_expiries=2)
+SHORT_LIVED = Settings(
+    backoff_jitter=0.0, max_retries=2, max_deferrals=2, max_lease_expiries=2, max_domain_errors=2,
+    max_block_retries=1, forbidden_rest_ms=5_000, server_error_rest_ms=20_000, unreachable_rest_ms=60_000,
+)  # fmt: skip
 """Ends come soon, and nothing is left to chance."""
 
 CRAWLS: Final = ("first", "second")
@@ -60,6 +63,9 @@ OUTCOMES: Final[list[dict[str, Any]]] = [
     {"outcome": Outcome.DEFERRED}, {"outcome": Outcome.DEFERRED, "backs_off": True, "fetch": Fetch(http_status=429)},
     {"outcome": Outcome.DEFERRED, "backs_off": True, "retry_after_ms": 8_000, "fetch": Fetch(http_status=503)},
     {"outcome": Outcome.DEFERRED, "sent_after_ms": None, "reason": "stopping"},
+    {"outcome": Outcome.FAILED, "block_code": "timeout"}, {"outcome": Outcome.FAILED, "block_code": "timeout"},
+    {"outcome": Outcome.DONE, "block_code": "forbidden", "fetch": Fetch(http_status=403)},
+    {"outcome": Outcome.DEFERRED, "block_code": "server_error", "backs_off": True, "fetch": Fetch(http_status=503)},
     {"outcome": Outcome.REFUSED, "reason": "robots"}, {"outcome": Outcome.REFUSED},
     {"outcome": Outcome.DONE, "fetch": Fetch()}, {"outcome": Outcome.FAILED, "retry_after_ms": -1},
 ]  # fmt: skip

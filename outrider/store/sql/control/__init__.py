@@ -3,13 +3,13 @@
 Locks are always taken in one order, which continues that of the URL plane:
 
     crawl_jobs (by id) -> crawls -> all that is in them -> crawl_runs
-    domains (by name)  -> gates
+    gates (by domain)  -> domains (by name), and nothing after them
     outbox             last of all
 
-`claim_domains` and `claim_job` stand outside this order and therefore never wait: they skip what
-somebody else holds. Where a rule spans rows that may not exist yet, a lock on a name comes first: of
-a key for its quotas, then of the crawl for its one live job; of all workers for their one mode, of a topic
-for the order of its messages.
+`claim_domains` and `claim_job`, waking domains and recalculating them stand outside this order and therefore
+never wait: they skip what somebody else holds. Where a rule spans rows that may not exist yet, a lock on a
+name comes first: of a key for its quotas, then of the crawl for its one live job; of all workers for their
+one mode, of a topic for the order of its messages.
 
 Moments are datetimes in records and milliseconds in statements' values; `rows` converts.
 

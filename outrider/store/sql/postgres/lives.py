@@ -15,21 +15,27 @@ def later(number: str) -> str:
     )
 
 
+def rested(condition: str) -> str:
+    """Write the statement that locks domains whose time has come.
+
+    Their gates as well, which a step writes to; and without waiting, since the order is not that of the names.
+    """
+    return f"""
+        WITH due AS (
+            SELECT id FROM domains WHERE {condition} AND next_crawl_after <= {moment(1)}
+             ORDER BY next_crawl_after LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
+        SELECT {LIFE} FROM domains d JOIN gates g ON g.domain = d.domain
+         WHERE d.id = ANY (ARRAY (SELECT id FROM due)) FOR UPDATE OF g SKIP LOCKED"""
+
+
 CATALOGUE: Catalogue = {
     "lock_lives": Sql(f"""
         SELECT {LIFE} FROM domains d WHERE d.domain = ANY ($1::text[]) ORDER BY d.domain FOR NO KEY UPDATE"""),
     "lives": Sql(f"SELECT {LIFE} FROM domains d WHERE d.domain = ANY ($1::text[])"),
     "lock_free_lives": Sql(f"""
         SELECT {LIFE} FROM domains d WHERE d.domain = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED"""),
-    # The gate as well, which a step writes to; and no waiting, since the order is not that of the names.
-    "lock_rested": Sql(f"""
-        SELECT {LIFE} FROM domains d JOIN gates g ON g.domain = d.domain
-         WHERE d.status IN ('blocked', 'unreachable') AND d.next_crawl_after <= {moment(1)}
-         ORDER BY d.next_crawl_after LIMIT $2 FOR NO KEY UPDATE OF d SKIP LOCKED FOR UPDATE OF g SKIP LOCKED"""),
-    "lock_refreshable": Sql(f"""
-        SELECT {LIFE} FROM domains d JOIN gates g ON g.domain = d.domain
-         WHERE d.status = 'exhausted' AND d.next_crawl_after <= {moment(1)}
-         ORDER BY d.next_crawl_after LIMIT $2 FOR NO KEY UPDATE OF d SKIP LOCKED FOR UPDATE OF g SKIP LOCKED"""),
+    "lock_rested": Sql(rested("status IN ('blocked', 'unreachable')")),
+    "lock_refreshable": Sql(rested("status = 'exhausted'")),
     "step_domains": Sql(f"""
         UPDATE domains d
            SET status = w.target::domain_status, version = d.version + 1, next_crawl_after = {later("w.next_at")},
@@ -53,10 +59,11 @@ CATALOGUE: Catalogue = {
         SELECT w.*, {moment(1)} FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
                                             $8::uuid[], $9::int[]) AS w"""),
     "domain_history": Sql("""
-        SELECT d.domain, h.history_id, h.from_status, h.to_status, h.reason_code, h.reason, h.actor,
+        SELECT $1, h.history_id, h.from_status, h.to_status, h.reason_code, h.reason, h.actor,
                CAST(h.run_id AS text), h.at, h.version
-          FROM domains d JOIN domain_history h ON h.domain_id = d.id
-         WHERE d.domain = $1 AND h.history_id > $2 ORDER BY h.history_id LIMIT $3"""),
+          FROM domain_history h
+         WHERE h.domain_id = (SELECT id FROM domains WHERE domain = $1) AND h.history_id > $2
+         ORDER BY h.history_id LIMIT $3"""),
     # Each as a subquery of its own: as anti-joins they would be planned as a walk over all tasks that wait.
     "idle_queues": Sql("""
         SELECT w.key FROM unnest($1::int[], $2::text[]) AS w (crawl_id, key)

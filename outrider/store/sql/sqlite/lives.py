@@ -1,7 +1,7 @@
 """The statements of the lives of domains in SQLite's dialect."""
 
 from outrider.store.sql.script import Catalogue, Sql
-from outrider.store.sql.sqlite.control import moment
+from outrider.store.sql.sqlite.control import NOW, moment
 
 LIFE = """d.domain, d.id, d.status, d.version, d.block_count,
     CAST(round((julianday(d.next_crawl_after) - 2440587.5) * 86400000.0) AS INTEGER)"""
@@ -23,7 +23,7 @@ CATALOGUE: Catalogue = {
     "step_domains": Sql(f"""
         WITH w (domain, source, version, target, next_at, code, reason, run_id) AS (VALUES {{rows}})
         UPDATE domains AS d
-           SET status = w.target, version = d.version + 1,
+           SET status = w.target, version = d.version + 1, updated_at = {NOW},
                next_crawl_after = strftime('%Y-%m-%dT%H:%M:%fZ', w.next_at / 1000.0, 'unixepoch'),
                block_reason_code = w.code,
                block_reason = iif(w.target IN ('blocked', 'unreachable'), w.reason, NULL),

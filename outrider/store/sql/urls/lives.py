@@ -157,7 +157,7 @@ class Lives:
             ]
             gate = self._gates[domain]
             until = max(gate.blocked_until, decision.blocked_until)
-            self._gates[domain] = msgspec.structs.replace(gate, blocked_until=until)
+            self._gates[domain] = msgspec.structs.replace(gate, blocked_until=until, status=last)
 
     def reach_again(self, runs: Mapping[str, str | None]) -> Script[None]:
         """Make unreachable domains active that have answered after all, and open the gates that closed with them."""
@@ -166,8 +166,8 @@ class Lives:
             target = after(DomainEvent.PAGE_CRAWLED, life.status)
             self._changes[domain] = [Change(target, BY_REPORT, runs[domain], reason=DomainEvent.PAGE_CRAWLED.value)]
             gate = self._gates[domain]
-            if gate.blocked_until == life.next_crawl_after:
-                self._gates[domain] = msgspec.structs.replace(gate, blocked_until=0)
+            until = 0 if gate.blocked_until == life.next_crawl_after else gate.blocked_until
+            self._gates[domain] = msgspec.structs.replace(gate, blocked_until=until, status=target)
 
     def finish(self, ended: set[tuple[int, str, str]], first_pages: Sequence[tuple[str, str]]) -> Script[None]:
         """Take all steps, as the last thing of all.
@@ -178,7 +178,7 @@ class Lives:
         active = {
             (crawl_id, key, domain)
             for crawl_id, key, domain in ended
-            if self._gates[domain].status is DomainStatus.ACTIVE and domain not in self._changes
+            if self._gates[domain].status is DomainStatus.ACTIVE
         }
         exhausted = (yield from _idle(active)) if active else set()
         met = [(domain, run_id) for run_id, domain in first_pages]
@@ -188,9 +188,8 @@ class Lives:
         locked = yield from lock(domains)
         due_at = yield from _due_at(exhausted, self._now + self._settings.exhausted_rest_ms)
         for domain in exhausted:
-            self._changes[domain] = [
-                Change(DomainStatus.EXHAUSTED, BY_REPORT, None, due_at[domain], reason=DomainEvent.ALL_DONE.value)
-            ]
+            done = Change(DomainStatus.EXHAUSTED, BY_REPORT, None, due_at[domain], reason=DomainEvent.ALL_DONE.value)
+            self._changes.setdefault(domain, []).append(done)
         yield Call("note_runs", (self._now,), met)
         yield from take(locked, self._changes, self._now)
 

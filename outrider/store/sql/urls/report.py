@@ -268,6 +268,8 @@ def _note_answers(
             continue
         gate = trouble.after_answer(gate, each, reason, politeness.started(held.leased, each, now), now)
         gates_after[held.domain] = gate
+        if not gate.errors_in_row:
+            troubles.pop(held.domain, None)
         if reason is not None and held.domain not in troubles and trouble.may_end_patience(gate, reason, patience):
             troubles[held.domain] = Trouble(reason, each.reason, held.run_id, gate.errors_in_row)
     if troubles:
