@@ -51,7 +51,7 @@ GOOD: dict[str, Any] = {
     "identity": WorkerIdentity(
         worker_id="w", kind=WorkerKind.WORKER, mode=WorkerMode.PLAIN, host="h", process_id=1, lock_path=None
     ),
-    "conduct": {}, "jobs": [], "until": 1, "into": "b.org",
+    "conduct": {}, "jobs": [], "until": 1, "into": "b.org", "every_ms": 1_000, "schedule_id": ID,
     "ending": JobEnding(outcome=JobStatus.COMPLETED),
 }  # fmt: skip
 OF_METHOD: dict[str, dict[str, Any]] = {
@@ -63,6 +63,7 @@ OF_METHOD: dict[str, dict[str, Any]] = {
         "change": DomainChange(source=DomainStatus.PENDING, target=DomainStatus.ACTIVE, expected_version=0)
     },
     "submit_job": {"request": JobRequest(payload={})},
+    "put_schedule": {"request": JobRequest(payload={})},
     "set_desired_state": {"desired": DesiredState.PAUSE},
     "open_run": {"settings": {}},
     "begin_backfill": {"kind": BackfillKind.SCRAPY},
