@@ -26,6 +26,7 @@ async def use_every_operation(urls: UrlStore, name: str = "every") -> None:
     await _politely(urls, f"{name}-polite")
     await _mixed(urls, f"{name}-mixed")
     await _in_batches(urls, f"{name}-batch")
+    await _refreshed(urls, f"{name}-refreshed")
     assert await urls.delete_crawl(name) > 0
     assert {f"{name}-polite", f"{name}-mixed"} <= {crawl.name for crawl in await urls.list_crawls()}
 
@@ -145,6 +146,24 @@ async def _politely(urls: UrlStore, name: str) -> None:
     assert [answer.verdict for answer in await urls.report([lost], now=NOW + HOUR_MS + 20)] == [Verdict.FAILED]
     assert (await urls.lease(request(6), now=NOW + HOUR_MS + 5000)).next_ready_at == NOW + 2 * HOUR_MS + 20
     assert await urls.retry_failed(name, now=NOW + HOUR_MS + 5000) == 1
+
+
+async def _refreshed(urls: UrlStore, name: str) -> None:
+    """A page that is fetched again, with a sitemap that tells of its change; the store may refresh or not."""
+    page, sitemap = f"https://{name}.example/", f"https://{name}.example/sitemap.xml"
+    await urls.create_crawl(name, limits=CrawlLimits(delay_ms=0, robots=False), now=NOW)
+    for number, url in enumerate((page, sitemap)):
+        kind = Kind.SITEMAP if number else Kind.PAGE
+        await urls.add(name, [Discovered(url=url, kind=kind)], now=NOW + number)
+        request = LeaseRequest(worker=name, request_id=str(number), slots=1, crawl=name)
+        (lease,) = (await urls.lease(request, now=NOW + number)).leases
+        links = [Discovered(url=page, changed_at=NOW + 1)] if number else []
+        await urls.report([_done(lease, *links)], now=NOW + number)
+    assert await urls.enrol(name) in (0, 2)
+    assert await urls.is_refreshed(name)
+    assert await urls.reopen(name, domain=f"{name}.example", everything=True, now=NOW + 1000) == 2
+    assert await urls.reopen(name, now=NOW + 1000) == 0
+    assert (await urls.counts(name)).pending == 2
 
 
 async def _mixed(urls: UrlStore, name: str) -> None:

@@ -24,6 +24,7 @@ from outrider.cli import (
     export,
     jobs,
     keys,
+    refresh,
     retry,
     runner,
     serve,
@@ -53,6 +54,7 @@ app.command()(crawl.crawl)
 app.command()(config.config)
 app.command()(status.status)
 app.command()(urls.urls)
+app.command()(refresh.refresh)
 app.command("retry-failed")(retry.retry_failed)
 app.command()(export.export)
 app.command()(explain.explain)

@@ -142,6 +142,7 @@ class Runner:
                 name=begin.worker,
                 run_id=begin.run_id,
                 scheduling=Scheduling.of(begin.settings),
+                remembers=begin.settings.enable_refresh_mode,
             ) as self._crew,
         ):
             while True:

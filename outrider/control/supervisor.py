@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from outrider.control import schedules
 from outrider.control.joining import Joining
 from outrider.control.messages import Reach
 from outrider.control.runner_pool import RunnerPool
@@ -37,6 +38,7 @@ LOOK_EVERY_S: Final = 1.0
 """How often to look for jobs and wishes; news make it sooner."""
 HEALTH_EVERY_S: Final = 0.25
 STORE_AGAIN_S: Final = 0.5
+SCHEDULES_EVERY_S: Final = 1.0
 MEMORY_LIMIT: Final = 2 << 30
 LEAVES_WITHIN_S: Final = 15.0
 
@@ -88,6 +90,7 @@ class Supervisor:
                 self._repeatedly(self._register, self.settings.beat_every_ms / 1000),
                 self._repeatedly(self._beat, self.settings.beat_every_ms / 1000),
                 self._repeatedly(self._check_health, HEALTH_EVERY_S),
+                self._repeatedly(self._submit_due, SCHEDULES_EVERY_S),
                 self._repeatedly(self._watchdog.look, self.settings.watchdog_every_ms / 1000),
                 self._repeatedly(self._domains.wake, WAKE_EVERY_S),
                 self._repeatedly(self._domains.recalculate, RECALCULATE_EVERY_S),
@@ -110,6 +113,9 @@ class Supervisor:
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
+
+    async def _submit_due(self) -> None:
+        await schedules.submit_due(self.stores.control)
 
     async def take_runner(self) -> RunnerProcess:
         """Give a runner that waits for work."""

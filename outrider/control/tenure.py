@@ -157,7 +157,7 @@ class Tenure:
     async def _begin(self) -> None:
         hands, job = self._hands, self.job
         self._order = order = order_of(job)
-        run = await prepare(hands.stores, job, order)
+        run = await prepare(hands.stores, job, order, hands.settings)
         self.runner = await hands.take_runner()
         self.runner.begin(
             Begin(

@@ -52,9 +52,12 @@ class Crew:
         name: str,
         run_id: str | None = None,
         scheduling: Scheduling = PLAIN,
+        remembers: bool = False,
     ) -> None:
         self._frontier = frontier
         self._plan = plan
+        self._remembers = remembers
+        """Pages are to be refreshed, see `Visitor`."""
         self._lease_ms = lease_ms
         self._name = name
         self._run_id = run_id
@@ -71,7 +74,9 @@ class Crew:
         async with AsyncExitStack() as opening:
             archive = archive_of(self._plan, opening)
             fetchers = await opening.enter_async_context(_Fetchers(self._plan))
-            self._visitors = Visitors(self._frontier, self._plan, fetchers, archive, self.progress)
+            self._visitors = Visitors(
+                self._frontier, self._plan, fetchers, archive, self.progress, remembers=self._remembers
+            )
             self._open = opening.pop_all()
         return self
 
@@ -186,9 +191,12 @@ class Visitors:
         fetchers: _Fetchers,
         archive: warc.WarcWriter | None,
         progress: Progress,
+        *,
+        remembers: bool = False,
     ) -> None:
         self._frontier = frontier
         self._plan = plan
+        self._remembers = remembers
         self._fetchers = fetchers
         self._archive = archive
         self._progress = progress
@@ -270,6 +278,7 @@ class Visitors:
             narrows=settled.conduct is not None,
             max_depth=settled.limits.max_depth,
             delay_s=settled.limits.delay_ms / 1000,
+            remembers=self._remembers,
         )
         return visitor, links
 

@@ -22,6 +22,7 @@ from outrider.crawler.links import Links
 from outrider.crawler.page_tail import PageTail
 from outrider.crawler.plan import WORKERS_FOLDER, CrawlPlan, store_dsn, without_credentials
 from outrider.crawler.progress import ROBOTS_UNREACHABLE, CrawlEnding, DomainTrouble, Progress, Snapshot
+from outrider.crawler.refreshing import RefreshWish, reopen_pages
 from outrider.crawler.robots import product_token
 from outrider.crawler.scheduling import Scheduling
 from outrider.crawler.seeding import Seeding
@@ -87,8 +88,11 @@ def ending_of(grant: LeaseGrant, outlook: Outlook, *, now: int, max_wait_ms: int
 class Execution:
     """A plan being carried out; a context manager that opens and closes all it needs."""
 
-    def __init__(self, plan: CrawlPlan, settings: Settings) -> None:
+    def __init__(self, plan: CrawlPlan, settings: Settings, refresh: RefreshWish | None = None) -> None:
         self.plan = plan
+        self._refresh = refresh
+        self.reopened = 0
+        """How many pages a refresh fetches again."""
         self.data = Path(plan.data)
         self._settings = settings
         self._scheduling = Scheduling.of(settings, claims=plan.claims)
@@ -154,7 +158,8 @@ class Execution:
         for run in await self._stores.control.list_runs(plan.crawl, limit=100):
             typed = run.settings.get("seeds")
             self._typed_seeds += tuple(map(str, typed)) if isinstance(typed, list) else ()
-        self._run = await self._stores.control.open_run(plan.crawl, RunKind.CRAWL, settings=kept)
+        kind = RunKind.CRAWL if self._refresh is None else RunKind.REFRESH
+        self._run = await self._stores.control.open_run(plan.crawl, kind, settings=kept)
         self._before = await self._pages()
 
     async def _close_run_of(self, worker: str) -> None:
@@ -192,6 +197,8 @@ class Execution:
         """Add the seeds, crawl until nothing is left or `stop` is set, and tell why it ended."""
         plan = self.plan
         scope = await self._seeded(seeds, stop)
+        if self._refresh is not None:
+            self.reopened = await reopen_pages(self._stores, plan.crawl, self._refresh, self._settings)
         async with AsyncExitStack() as stack:
             if plan.output is not None:
                 self._tail = PageTail(self._stores.urls, plan.crawl, plan.output)
@@ -216,6 +223,7 @@ class Execution:
                 narrows=True,
                 max_depth=plan.max_depth,
                 delay_s=plan.delay,
+                remembers=self._settings.enable_refresh_mode,
             )
             self._worker = Worker(
                 self._frontier,
@@ -302,7 +310,7 @@ class Execution:
         plan = self.plan
         seeding = Seeding(self._stores, plan, self._settings, self._scheduling)
         await seeding.add(seeds, stop)
-        if self._scheduling.begins_domains:
+        if self._scheduling.begins_domains and self._refresh is None:
             await seeding.begin_domains(stop)
         scope = scope_of((), plan.scope, include=plan.include, exclude=plan.exclude)
         return scope.with_seeds(await self._stores.urls.scope_roots(plan.crawl))

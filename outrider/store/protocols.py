@@ -136,6 +136,29 @@ class UrlStore(Protocol):
         """Give FAILED tasks a fresh start; tell how many."""
         ...
 
+    async def reopen(
+        self,
+        crawl: str,
+        *,
+        domain: str | None = None,
+        everything: bool = False,
+        most: int = ...,
+        now: int | None = None,
+    ) -> int:
+        """Make COMPLETED pages PENDING again that are due for a refresh, of the crawl or of one domain; tell how many.
+
+        `everything` takes all pages of the domain, due or not, but those that were dropped because they are gone.
+        """
+        ...
+
+    async def enrol(self, crawl: str) -> int:
+        """Begin to remember the pages that were completed while refreshing was off; tell how many."""
+        ...
+
+    async def is_refreshed(self, crawl: str) -> bool:
+        """Tell whether anything is remembered of a crawl's pages."""
+        ...
+
     async def counts(self, crawl: str, key: str | None = None) -> Counts:
         """Sum up a crawl or one of its queues, exactly."""
         ...
@@ -325,6 +348,10 @@ class ControlStore(JobStore, DomainCare, Protocol):
 
         Leases and claims wake what they meet; this is for the rest. Exhausted ones come up with `ENABLE_REFRESH_MODE`.
         """
+        ...
+
+    async def refresh_candidates(self, *, limit: int = ..., now: int | None = None) -> list[str]:
+        """Name the domains whose refresh is due: exhausted ones, and those that were woken; the best yield first."""
         ...
 
     async def recalculate_priorities(

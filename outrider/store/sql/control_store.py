@@ -118,6 +118,11 @@ class SqlControlStore(SqlDomainCare):
             return 0
         return await self._engine.write(lambda: claims.wake(limit, now, self._settings))
 
+    async def refresh_candidates(self, *, limit: int = PAGE, now: int | None = None) -> list[str]:
+        """Name the domains whose refresh is due."""
+        check_number(limit, "limit", 1, MAX_BATCH)
+        return await self._engine.read(lambda: domains.refresh_candidates(limit, now))
+
     async def recalculate_priorities(
         self, *, after: str = "", limit: int = priorities.BATCH, now: int | None = None
     ) -> PriorityBatch:

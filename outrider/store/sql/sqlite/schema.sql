@@ -77,7 +77,7 @@ CREATE TABLE crawl_log (
         fetched_at INTEGER,
         elapsed_ms INTEGER,
         reported_at INTEGER NOT NULL
-    , title TEXT, links_found INTEGER NOT NULL DEFAULT 0, noindex INTEGER NOT NULL DEFAULT 0, redirects TEXT) STRICT
+    , title TEXT, links_found INTEGER NOT NULL DEFAULT 0, noindex INTEGER NOT NULL DEFAULT 0, redirects TEXT, similarity INTEGER) STRICT
     ;
 CREATE TABLE crawl_runs (
             id text PRIMARY KEY,
@@ -223,7 +223,7 @@ CREATE TABLE outrider_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT outrider_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "outrider_version" VALUES('0006');
+INSERT INTO "outrider_version" VALUES('0007');
 CREATE TABLE queues (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
@@ -241,6 +241,25 @@ CREATE TABLE queues (
         PRIMARY KEY (crawl_id, key)
     ) STRICT, WITHOUT ROWID
     ;
+CREATE TABLE revisits (
+        crawl_id INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        domain TEXT NOT NULL,
+        due_at INTEGER NOT NULL,
+        visited_at INTEGER NOT NULL,
+        interval_ms INTEGER NOT NULL,
+        gap_ms INTEGER,
+        spread REAL NOT NULL,
+        changed_at INTEGER NOT NULL,
+        streak INTEGER NOT NULL,
+        visits INTEGER NOT NULL,
+        gone INTEGER NOT NULL,
+        changes INTEGER NOT NULL,
+        artifact_id INTEGER,
+        PRIMARY KEY (crawl_id, key, hash)
+    ) STRICT, WITHOUT ROWID
+;
 CREATE TABLE robots (
         domain TEXT PRIMARY KEY,
         version TEXT NOT NULL,
@@ -256,6 +275,15 @@ CREATE TABLE run_counts (
         PRIMARY KEY (run_id, domain, slot)
     ) STRICT, WITHOUT ROWID
     ;
+CREATE TABLE schedules (
+        schedule_id text PRIMARY KEY,
+        crawl text NOT NULL,
+        payload text NOT NULL,
+        every_ms bigint NOT NULL CHECK (every_ms > 0),
+        due_at bigint NOT NULL,
+        last_job_id text,
+        created_at bigint NOT NULL
+    );
 CREATE TABLE scope_roots (
     crawl_id INTEGER NOT NULL,
     url TEXT NOT NULL,
@@ -381,4 +409,9 @@ CREATE TRIGGER domains_status_of_gate AFTER UPDATE OF status ON domains FOR EACH
            SET status = NEW.status, errors_in_row = CASE NEW.status WHEN 'pending' THEN 0 ELSE errors_in_row END
          WHERE domain = NEW.domain;
     END;
+CREATE INDEX revisits_due ON revisits (crawl_id, due_at);
+CREATE INDEX revisits_domain ON revisits (domain, due_at);
+CREATE INDEX domains_woken ON domains (domain) WHERE status = 'pending' AND last_crawled_at IS NOT NULL;
+CREATE INDEX schedules_due ON schedules (due_at);
+CREATE UNIQUE INDEX schedules_crawl ON schedules (crawl);
 DELETE FROM "sqlite_sequence";

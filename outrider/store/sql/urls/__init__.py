@@ -4,7 +4,7 @@ Locks are always taken in one order, so that no mix of operations can deadlock:
 
     crawls -> leases (by token) -> URLs of robots.txt (by hash)
            -> tasks inserted (by key) -> domains, gates, queues inserted (by key)
-           -> gates (by domain) -> leases deleted or inserted -> tasks updated
+           -> gates (by domain) -> leases deleted or inserted -> tasks updated -> revisits
            -> queues (by crawl, key) -> counts (by scope) -> domains updated (by name)
 
 `lease` and `serve` stand outside this order and therefore never wait: they skip every queue, gate and robots.txt
