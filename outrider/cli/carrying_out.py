@@ -34,16 +34,14 @@ REFUSALS_SHOWN: Final = 10
 
 def carry_out(plan: CrawlPlan, settings: Settings, mode: ProgressMode, refresh: RefreshWish | None = None) -> ExitCode:
     """Execute a plan with a display and a summary, or refresh its crawl; tell the exit code."""
-    scheduling = Scheduling.of(settings, claims=plan.claims)
-    needs_seeds = refresh is None and not scheduling.from_domains
-    if needs_seeds and not plan.seeds and plan.seeds_file is None:
+    is_seeded = bool(plan.seeds) or plan.seeds_file is not None
+    if refresh is None and not is_seeded and not Scheduling.of(settings, claims=plan.claims).from_domains:
         raise InvalidInput("name at least one seed: outrider crawl https://example.org, or --seeds FILE")
     if mode is ProgressMode.AUTO and plan.output == "-" and sys.stdout.isatty():
         mode = ProgressMode.PLAIN  # a picture that is drawn anew and lines of results do not go together
     seeds = read_seeds(plan)
-    is_seeded = refresh is None and (bool(plan.seeds) or plan.seeds_file is not None)
-    # Without seeds, the domains table has the work.
-    usable = usable_seeds(seeds) if is_seeded else iter(seeds if refresh is None else ())
+    # Without seeds, the domains table has the work, or the pages that are refreshed are it.
+    usable = usable_seeds(seeds) if refresh is None and is_seeded else iter(())
     check_output(plan)
     _allow_many_connections()
     display = make_display(mode)

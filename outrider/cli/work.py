@@ -166,15 +166,9 @@ async def work_for(
 
     # Never used before: leases of a process that had the same name are not ours.
     name = f"{socket.gethostname()[:150]}-{os.getpid()}-{new_uuid7()}"
+    lease_ms, remembers = settings.crash_threshold_ms, settings.enable_refresh_mode
     scheduling = Scheduling.of(settings, claims=plan.claims)
-    async with Crew(
-        frontier,
-        plan,
-        lease_ms=settings.crash_threshold_ms,
-        name=name,
-        scheduling=scheduling,
-        remembers=settings.enable_refresh_mode,
-    ) as crew:
+    async with Crew(frontier, plan, lease_ms=lease_ms, name=name, remembers=remembers, scheduling=scheduling) as crew:
         _tell(f"working for {crawl or 'all crawls'} at {frontier.base}")
         ending = await crew.work(crawl, stop, until_done=until_done)
         progress = crew.progress

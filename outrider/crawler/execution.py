@@ -310,7 +310,7 @@ class Execution:
         plan = self.plan
         seeding = Seeding(self._stores, plan, self._settings, self._scheduling)
         await seeding.add(seeds, stop)
-        if self._scheduling.begins_domains:
+        if self._scheduling.begins_domains and self._refresh is None:
             await seeding.begin_domains(stop)
         scope = scope_of((), plan.scope, include=plan.include, exclude=plan.exclude)
         return scope.with_seeds(await self._stores.urls.scope_roots(plan.crawl))

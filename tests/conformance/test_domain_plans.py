@@ -22,9 +22,7 @@ async def test_every_statement_on_domains_is_used(place: Place) -> None:
     async with await open_store(place.dsn, SMART) as stores:
         assert isinstance(stores.control, SqlControlStore)
         engine = RecordingEngine(stores.control._engine)
-        await use_every_step_of_domains(
-            Stores(urls=SqlUrlStore(engine, SMART), control=SqlControlStore(engine, SMART))
-        )
+        await use_every_step_of_domains(Stores(urls=SqlUrlStore(engine, SMART), control=SqlControlStore(engine, SMART)))
         assert engine.names >= OF_CONTROL | priorities.catalogue(PriorityWeights()).keys()
 
 

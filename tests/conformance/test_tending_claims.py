@@ -9,11 +9,16 @@ from outrider.model.errors import InvalidInput, UnknownCrawl
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Report, Verdict
 from outrider.model.machines import DomainStatus
 from outrider.model.task import CrawlLimits, Discovered
-from outrider.store.opening import Stores
+from outrider.store.opening import Stores, open_store
 from tests.conformance.backends import Place
 from tests.conformance.controlling import NOW, execute, plan_of
+from tests.processes import run_together
 
 CRAWL = "claimed"
+PROCESSES = 8
+DOMAINS = 400
+MISSES = 20
+"""So often in a row a process finds nothing before it believes that: another may hold what it would take."""
 OPEN = CrawlLimits(delay_ms=0, concurrency=10, robots=False)
 
 
@@ -163,3 +168,35 @@ async def test_tending_looks_only_at_what_is_claimed_or_ready(stores: Stores, pl
     for plan in (claim, release, prolong):
         for waste in ("Seq Scan on domains", "Seq Scan on queues", "SCAN domains\n", "SCAN d\n", "SCAN q\n"):
             assert waste not in plan, plan
+
+
+# ------------------------------------------------------------- many processes
+
+
+async def tend_until_nothing_is_left(dsn: str, worker: str) -> list[str]:
+    taken: list[str] = []
+    async with await open_store(dsn) as stores:
+        misses = 0
+        while misses < MISSES:
+            found = (await stores.control.tend_claims(worker, CRAWL, 10, now=NOW)).claimed
+            taken += found
+            misses = 0 if found else misses + 1
+    return taken
+
+
+def test_processes_that_claim_at_once_get_every_domain_once(place: Place) -> None:
+    names = [f"d{number}.example" for number in range(DOMAINS)]
+
+    async def prepare() -> None:
+        async with await open_store(place.dsn) as stores:
+            await seeded(stores, *names)
+
+    async def versions() -> set[int]:
+        async with await open_store(place.dsn) as stores:
+            return {domain.version for domain in await stores.control.list_domains(limit=DOMAINS)}
+
+    asyncio.run(prepare())
+    arguments = [(place.dsn, f"w{number}") for number in range(PROCESSES)]
+    taken = run_together(tend_until_nothing_is_left, arguments)
+    assert sorted(domain for each in taken for domain in each) == sorted(names)
+    assert asyncio.run(versions()) == {1}
