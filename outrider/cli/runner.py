@@ -1,6 +1,8 @@
 """`outrider runner`: one runner of a supervisor, which starts it and speaks to it through its pipes."""
 
+import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
     from outrider.control.messages import Reach
     from outrider.frontier.protocol import Frontier
     from outrider.model.settings import Settings
+    from outrider.store.opening import Stores
 
+OPENS_WITHIN_S = 15.0
+OPEN_AGAIN_S = 0.2
 HARD_LIMIT = 2
 """How many times the memory that a runner may have in use it can have at all: past the first it is ended by its
 supervisor, past the second the wish for more fails, and with it the page that had it."""
@@ -64,14 +69,28 @@ async def open_frontier(reach: "Reach", settings: "Settings") -> "AsyncIterator[
         return
     from outrider.frontier.claiming import Claiming
     from outrider.frontier.local import LocalFrontier
-    from outrider.store.opening import open_store
 
     assert reach.store is not None
     async with (
-        await open_store(reach.store, settings) as stores,
+        await _open_patiently(reach.store, settings) as stores,
         LocalFrontier(stores.urls, claiming=Claiming(stores.control, settings)) as local,
     ):
         yield local
+
+
+async def _open_patiently(dsn: str, settings: "Settings") -> "Stores":
+    """Open a store, and wait for one that is being restarted: that is no fault of the job, and costs it no retry."""
+    from outrider.model.errors import StoreUnavailable
+    from outrider.store.opening import open_store
+
+    until = time.monotonic() + OPENS_WITHIN_S
+    while True:
+        try:
+            return await open_store(dsn, settings)
+        except StoreUnavailable:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(OPEN_AGAIN_S)
 
 
 def _limit_memory(allowed: int) -> None:
