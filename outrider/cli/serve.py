@@ -99,7 +99,7 @@ async def _serve(plan: "CrawlPlan", settings: "Settings", options: "ServerOption
     from outrider.service.server import serve as serve_until_stopped
     from outrider.store.dsn import parse_dsn
 
-    only_local = _is_loopback(options.host)
+    only_local = is_loopback(options.host)
     dsn = store_dsn(plan)
     async with open_service(
         dsn, settings, only_local=only_local, rate=rate, allow_private=plan.allow_private
@@ -140,7 +140,8 @@ def _refuse_without_key(plan: "CrawlPlan", host: str) -> None:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether an address can be reached from this machine only."""
     from ipaddress import ip_address
 
     if host == "localhost":
