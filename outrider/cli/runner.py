@@ -25,16 +25,15 @@ def runner(
     memory_limit: Annotated[int, typer.Option(metavar="BYTES", min=0, help="0 is no limit.")] = 0,
 ) -> None:
     """Execute one job for a supervisor; not for people."""
-    import logging
     import signal
 
+    from outrider.cli.logs import log_to_standard_error
     from outrider.cli.running import run_to_its_end
-    from outrider.cli.serve import LOG_FORMAT
 
     # A terminal or a service manager signals all processes at once: the supervisor alone decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    log_to_standard_error()
     _limit_memory(memory_limit)
     run_to_its_end(_run())
     # The thread that waits for lines holds the lock of the input, for which the interpreter would wait on its way out.

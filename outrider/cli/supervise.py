@@ -48,11 +48,9 @@ def supervise(
     Jobs are submitted with `outrider jobs submit`. A stop in order gives them to whoever is left; what dies is found
     by the next.
     """
-    import logging
-
+    from outrider.cli.logs import log_to_standard_error
     from outrider.cli.options import load_plan
     from outrider.cli.running import run_to_its_end
-    from outrider.cli.serve import LOG_FORMAT
 
     flags = {
         "data": data, "store": store, "user_agent": user_agent, "proxy": proxy, "allow_private": allow_private,
@@ -60,7 +58,7 @@ def supervise(
     }  # fmt: skip
     plan, settings, _ = load_plan(flags, config_path=config)
     allowed = bytes_of(memory_limit)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    log_to_standard_error()
     run_to_its_end(_supervise(plan, settings, runners, allowed))
 
 
