@@ -171,7 +171,7 @@ def _crawls_for(request: ServeRequest, now: int) -> Script[list[StoredCrawl]]:
     if request.key is not None:
         rows = yield Call("crawls_with_queue", (request.key,))
     else:
-        rows = yield Call("ready_crawls", (now, None))
+        rows = yield Call("ready_crawls", (now, None, False))
     return [crawls.decoded(row) for row in rows]
 
 
