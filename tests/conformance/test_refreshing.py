@@ -15,7 +15,20 @@ from outrider.model.settings import Settings
 from outrider.model.task import Discovered, DiscoveryType, Kind
 from outrider.store.opening import Stores, open_store
 from outrider.store.protocols import UrlStore
-from tests.conformance.acting import DAY, FAILED, HOUR, T0, add, check_counts, create, lease, lease_one, report, task
+from tests.conformance.acting import (
+    DAY,
+    FAILED,
+    HOUR,
+    T0,
+    add,
+    check_counts,
+    create,
+    lease,
+    lease_one,
+    report,
+    saying,
+    task,
+)
 from tests.conformance.backends import Place
 
 REFRESHING = Settings(backoff_jitter=0.0, enable_refresh_mode=True)
@@ -267,3 +280,15 @@ async def test_an_exhausted_domain_is_due_with_the_first_of_its_pages_and_in_14_
     assert domain is not None
     assert domain.next_crawl_after is not None
     assert int(domain.next_crawl_after.timestamp() * 1000) == due + 14 * DAY
+
+
+async def test_a_refresh_of_many_pages_ends_however_soon_they_are_due_again(place: Place) -> None:
+    """More than are reopened at once."""
+    eager = msgspec.structs.replace(REFRESHING, exhausted_rest_ms=0, refresh_shortest_ms=0)
+    async with await open_store(place.dsn, eager) as stores:
+        await create(stores.urls, concurrency=3_000)
+        await add(stores.urls, *(f"http://a.example/{number}" for number in range(2_100)))
+        leases = await lease(stores.urls, slots=3_000)
+        await stores.urls.report([saying(each) for each in leases], now=T0)
+        assert await stores.urls.reopen("c") == 2_100
+        assert (await stores.urls.counts("c")).pending == 2_100

@@ -272,7 +272,7 @@ class SqlUrlStore:
         reopened = 0
         while reopened < most:
             left = most - reopened
-            looked, number = await self._counted(partial(revisits.reopen, crawl, name, left, now, self._settings))
+            looked, number, now = await self._counted(partial(revisits.reopen, crawl, name, left, now, self._settings))
             reopened += number
             if looked < min(left, revisits.CHUNK):
                 break

@@ -122,10 +122,11 @@ def hasten_changed(crawl_id: int, links: Sequence[tuple[str, bytes, int]], now: 
 
 def reopen(
     name: str, domain: str | None, most: int, now: int | None, settings: Settings, slot: int
-) -> Script[tuple[int, int]]:
+) -> Script[tuple[int, int, int]]:
     """Make one chunk of COMPLETED tasks PENDING whose time has come, the longest overdue first.
 
     Tell how many came up, and how many were made PENDING: what is being fetched already, or has failed since, is not.
+    Tell also the time; the chunks of one refresh all have that of the first, so that nothing comes up in two of them.
     Each is put off at once, so that a page whose fetch does not complete comes up again, but not in this refresh.
     """
     stored = yield from crawls.for_write(name)
@@ -139,10 +140,10 @@ def reopen(
     for key, kind, url in moved:
         changes.move((stored.crawl_id, key, locate(url).domain, kind), COMPLETED, PENDING)
         wakes.task_due((stored.crawl_id, key), moment)
-    yield Call("postpone_revisits", (stored.crawl_id, moment + settings_of(settings).longest_ms), places)
+    yield Call("postpone_revisits", (stored.crawl_id, moment + max(settings_of(settings).longest_ms, 1)), places)
     yield from wakes.write()
     yield from changes.write(slot)
-    return len(places), len(moved)
+    return len(places), len(moved), moment
 
 
 def hasten(name: str, domain: str, now: int | None) -> Script[int]:
