@@ -69,9 +69,7 @@ def test_what_is_no_seed_is_refused_by_itself(server: str, client: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "told"), [("nowhere", "there is no such key"), ("a_list", "it is a list, not a sorted set")]
 )
-def test_what_is_no_sorted_set_is_refused_before_a_crawl_begins(
-    server: str, client: Any, key: str, told: str
-) -> None:
+def test_what_is_no_sorted_set_is_refused_before_a_crawl_begins(server: str, client: Any, key: str, told: str) -> None:
     client.lpush("a_list", "a.example")
     with pytest.raises(InvalidInput, match=told) as refused:
         read_seeds(plan(server, key))
