@@ -53,6 +53,22 @@ def half_an_hour_passes(crawl: Crawl) -> None:
     execute(crawl, "UPDATE leases SET expires_at = 0")
 
 
+def freeze(running: Running, crawl: Crawl) -> None:
+    """Stop a process in its tracks, but not while it has the file to itself: then nobody else could work either."""
+
+    def is_frozen() -> bool:
+        running.send(signal.SIGSTOP)
+        try:
+            with closing(sqlite3.connect(crawl.data / DATABASE, isolation_level=None, timeout=0)) as database:
+                database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            running.send(signal.SIGCONT)
+            return False
+        return True
+
+    wait_for(is_frozen)
+
+
 def begun(crawl: Crawl, served: ServedSite, requests: int = 10) -> Running:
     running = crawl.start()
     wait_for(lambda: served.count() >= requests)
@@ -95,7 +111,7 @@ def test_a_plain_process_is_refused_beside_one_that_claims_and_the_other_way_rou
     plain = Crawl(tmp_path, *(argument for argument in crawl.arguments if argument != "--claims"))
     for first, second, mode in ((crawl, plain, "claims"), (plain, crawl, "plain")):
         running = begun(first, served, served.count() + 5)
-        running.send(signal.SIGSTOP)
+        freeze(running, first)
         refused = second.run()
         running.send(signal.SIGCONT)
         assert refused.code == 3
@@ -139,7 +155,7 @@ def test_a_worker_that_was_cut_off_abandons_its_work_when_it_comes_back(tmp_path
     crawl.data.mkdir()
     frozen = begun(other, served)
     [was] = set(claims(crawl).values())
-    frozen.send(signal.SIGSTOP)
+    freeze(frozen, crawl)
     running = crawl.start()
     wait_for(lambda: len(crawl.query("SELECT 1 FROM workers")) == 2)
     half_an_hour_passes(crawl)
