@@ -6,7 +6,7 @@ from typing import Final
 from outrider.store.sql.script import Call, Script
 from outrider.store.sql.urls import crawls
 
-BATCH: Final = 1_000
+BATCH: Final = 250
 FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
