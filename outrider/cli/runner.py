@@ -1,6 +1,5 @@
 """`outrider runner`: one runner of a supervisor, which starts it and speaks to it through its pipes."""
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -80,6 +79,8 @@ async def open_frontier(reach: "Reach", settings: "Settings") -> "AsyncIterator[
 
 async def _open_patiently(dsn: str, settings: "Settings") -> "Stores":
     """Open a store, and wait for one that is being restarted: that is no fault of the job, and costs it no retry."""
+    import asyncio
+
     from outrider.model.errors import StoreUnavailable
     from outrider.store.opening import open_store
 

@@ -62,7 +62,7 @@ async def test_a_site_whose_robots_txt_cannot_be_reached_is_waited_for_and_the_r
     assert crawl.states() == {TaskState.PENDING: 1}
     [(reason,)] = crawl.query("SELECT reason FROM tasks WHERE kind = 1")
     assert reason.startswith("disconnected: ")
-    assert crawl.query("SELECT consecutive_error_count FROM domains") == [(3,)], "counts towards unreachable"
+    assert crawl.query("SELECT errors_in_row FROM gates") == [(3,)], "counts towards unreachable"
 
 
 async def test_a_site_whose_robots_txt_can_be_reached_again_is_crawled_after_retry_failed(tmp_path: Path) -> None:

@@ -130,29 +130,30 @@ class SqlControlStore(SqlDomainCare, SqlBackfillStore):
         """Work out rates, priority and band of one batch of domains, in the order of their ids."""
         start = check_uuid(after, "after") if after else priorities.FIRST_ID
         check_number(limit, "limit", 1, MAX_BATCH)
-        batch = await self._engine.read(lambda: priorities.batch_by_id(start, limit))
-        await self._recalculate([domain for _, domain in batch], now)
-        return PriorityBatch(number=len(batch), after=batch[-1][0] if len(batch) == limit else None)
+        done = await self._recalculate(partial(priorities.by_id, start, limit), now)
+        return PriorityBatch(number=done.number, after=done.last if done.number == limit else None)
 
     async def recalculate_run(self, run_id: str, *, now: int | None = None) -> int:
         """Work out rates, priority and band of the domains of which a run has fetched pages; tell how many."""
         readable = check_run_id(run_id)
-        done, after = 0, ""
+        number, after = 0, ""
         while True:
-            batch = await self._engine.read(partial(priorities.batch_of_run, readable, after, priorities.BATCH))
-            await self._recalculate(batch, now)
-            done += len(batch)
-            if len(batch) < priorities.BATCH:
-                return done
-            after = batch[-1]
+            done = await self._recalculate(partial(priorities.of_run, readable, after, priorities.BATCH), now)
+            number, after = number + done.number, done.last
+            if done.number < priorities.BATCH:
+                return number
 
-    async def _recalculate(self, names: Sequence[str], now: int | None) -> None:
-        if not names or not self._settings.enable_domain_tracking:
-            return
+    async def _recalculate(
+        self, batch: Callable[..., Script[priorities.Recalculated]], now: int | None
+    ) -> priorities.Recalculated:
+        """Recalculate one batch, and have those exhausted that turn out to be so."""
+        if not self._settings.enable_domain_tracking:
+            return priorities.Recalculated(0, "", [])
         bands = self._settings.enable_smart_scheduling
-        idle = await self._engine.write(lambda: priorities.recalculate(names, now, bands=bands))
-        if idle:
-            await self._engine.write(lambda: claims.settle(idle, now, self._settings))
+        done = await self._engine.write(lambda: batch(now, bands=bands))
+        if done.idle:
+            await self._engine.write(lambda: claims.settle(done.idle, now, self._settings))
+        return done
 
     async def configure_domain(self, domain: str, *, max_pages_per_run: int | None) -> Domain:
         """Set a domain's budget."""

@@ -1,32 +1,41 @@
 """Priorities of domains: worked out anew in batches, each a short transaction that waits for nobody."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from outrider.store.sql.script import Call, Script
 from outrider.store.sql.urls import crawls
 
-BATCH: Final = 1_000
+BATCH: Final = 500
 FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
-def batch_by_id(after: str, limit: int) -> Script[list[tuple[str, str]]]:
-    """List ids and names of the next domains."""
-    rows = yield Call("domains_by_id", (after or FIRST_ID, limit))
-    return [(str(row[0]), row[1]) for row in rows]
+class Recalculated(NamedTuple):
+    """What one batch came to."""
+
+    number: int
+    last: str
+    """The last of them, by what they were found by."""
+    idle: list[str]
+    """Those that are active and have nothing left to do, since what they had was deleted: call `lives.settle`."""
 
 
-def batch_of_run(run_id: str, after: str, limit: int) -> Script[list[str]]:
-    """List the next domains of which a run has fetched pages."""
+def by_id(after: str, limit: int, now: int | None, *, bands: bool) -> Script[Recalculated]:
+    """Recalculate the next domains in the order of their ids."""
+    rows = yield Call("domains_by_id", (after, limit))
+    idle = yield from _recalculate([row[1] for row in rows], now, bands=bands)
+    return Recalculated(len(rows), str(rows[-1][0]) if rows else after, idle)
+
+
+def of_run(run_id: str, after: str, limit: int, now: int | None, *, bands: bool) -> Script[Recalculated]:
+    """Recalculate the next domains of which a run has fetched pages, in the order of their names."""
     rows = yield Call("domains_of_run", (run_id, after, limit))
-    return [row[0] for row in rows]
+    idle = yield from _recalculate([row[0] for row in rows], now, bands=bands)
+    return Recalculated(len(rows), rows[-1][0] if rows else after, idle)
 
 
-def recalculate(domains: Sequence[str], now: int | None, *, bands: bool) -> Script[list[str]]:
-    """Work out rates and scores; with `bands`, move gates and queues to the bands that go with them.
-
-    Gives those that are active and have nothing left to do, since what they had was deleted: call `lives.settle`.
-    """
+def _recalculate(domains: Sequence[str], now: int | None, *, bands: bool) -> Script[list[str]]:
+    """Work out rates and scores; with `bands`, move gates and queues to the bands that go with them."""
     moment = yield from crawls.clock(now)
     names = [(domain,) for domain in domains]
     idle = yield Call("recalculate", (moment,), names)

@@ -374,7 +374,6 @@ CREATE INDEX counts_domain ON counts (domain) WHERE key <> '';
 CREATE INDEX crawl_log_url ON crawl_log (url_hash, artifact_id);
 CREATE INDEX domains_status ON domains (status);
 CREATE INDEX domains_priority ON domains (priority_score DESC);
-CREATE INDEX domains_next_crawl ON domains (next_crawl_after) WHERE next_crawl_after IS NOT NULL;
 CREATE INDEX domains_yield ON domains (image_yield_rate DESC);
 CREATE INDEX domains_last_crawled ON domains (last_crawled_at);
 CREATE INDEX domains_source ON domains (source);
