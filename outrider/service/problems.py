@@ -14,6 +14,7 @@ import msgspec
 from outrider.control.desk import IdempotencyConflict
 from outrider.control.orders import OrderRefused
 from outrider.model.api_key import UnknownKey
+from outrider.model.backfill import UnknownBackfill
 from outrider.model.domain import UnknownDomain
 from outrider.model.domain_view import DomainInUse
 from outrider.model.errors import (
@@ -37,6 +38,7 @@ from outrider.model.errors import (
 )
 from outrider.model.job import MixedModes, UnknownJob, UnknownRun
 from outrider.model.quota import Quota, QuotaExceeded
+from outrider.model.schedule import UnknownSchedule
 from outrider.model.url import UrlRefused
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -107,6 +109,8 @@ KINDS: Final[Mapping[type[OutriderError], Kind]] = {
     UnknownCrawl: Kind("unknown-crawl", 404, "There is no such crawl"),
     UnknownDomain: Kind("unknown-domain", 404, "There is no such domain"),
     UnknownJob: Kind("unknown-job", 404, "There is no such job"),
+    UnknownSchedule: Kind("unknown-schedule", 404, "There is no such schedule"),
+    UnknownBackfill: Kind("unknown-backfill", 404, "There is no such backfill"),
     UnknownRun: Kind("unknown-run", 404, "There is no such run"),
     UnknownKey: Kind("unknown-key", 404, "There is no such API key"),
     CrawlConflict: Kind("crawl-conflict", 409, "The crawl exists with other rules"),
