@@ -1,12 +1,15 @@
-"""Every operation of the URL plane once, and every one on jobs, with the answer that it must give."""
+"""Every operation of the URL plane once, every one on jobs and on domains, with the answer that it must give."""
 
 from outrider.model.artifact import Fetch
+from outrider.model.backfill import BackfillKind, BackfillStep, DomainPast
 from outrider.model.batch import KnownUrl, QueueChange, ServeRequest, UrlFilter
+from outrider.model.domain import DomainChange, DomainSeed
+from outrider.model.domain_view import DomainSort
 from outrider.model.errors import JobConflict, JobUnfinished
 from outrider.model.gate import GateSettings, Robots
 from outrider.model.job import WEBHOOK_TOPIC, JobEnding, JobFilter, JobRequest, JobSort, RunKind, runner_name
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Renewal, Report, Verdict
-from outrider.model.machines import DesiredState, JobStatus, TaskState
+from outrider.model.machines import DesiredState, DomainStatus, JobStatus, TaskState
 from outrider.model.order import OrderLimits
 from outrider.model.quota import JobQuota, QuotaExceeded
 from outrider.model.task import Added, CrawlLimits, CrawlState, Discovered, Kind, QueueSettings, Restored, TaskFilter
@@ -24,6 +27,7 @@ async def use_every_operation(urls: UrlStore, name: str = "every") -> None:
     await _politely(urls, f"{name}-polite")
     await _mixed(urls, f"{name}-mixed")
     await _in_batches(urls, f"{name}-batch")
+    await _refreshed(urls, f"{name}-refreshed")
     assert await urls.delete_crawl(name) > 0
     assert {f"{name}-polite", f"{name}-mixed"} <= {crawl.name for crawl in await urls.list_crawls()}
 
@@ -143,6 +147,24 @@ async def _politely(urls: UrlStore, name: str) -> None:
     assert [answer.verdict for answer in await urls.report([lost], now=NOW + HOUR_MS + 20)] == [Verdict.FAILED]
     assert (await urls.lease(request(6), now=NOW + HOUR_MS + 5000)).next_ready_at == NOW + 2 * HOUR_MS + 20
     assert await urls.retry_failed(name, now=NOW + HOUR_MS + 5000) == 1
+
+
+async def _refreshed(urls: UrlStore, name: str) -> None:
+    """A page that is fetched again, with a sitemap that tells of its change; the store may refresh or not."""
+    page, sitemap = f"https://{name}.example/", f"https://{name}.example/sitemap.xml"
+    await urls.create_crawl(name, limits=CrawlLimits(delay_ms=0, robots=False), now=NOW)
+    for number, url in enumerate((page, sitemap)):
+        kind = Kind.SITEMAP if number else Kind.PAGE
+        await urls.add(name, [Discovered(url=url, kind=kind)], now=NOW + number)
+        request = LeaseRequest(worker=name, request_id=str(number), slots=1, crawl=name)
+        (lease,) = (await urls.lease(request, now=NOW + number)).leases
+        links = [Discovered(url=page, changed_at=NOW + 1)] if number else []
+        await urls.report([_done(lease, *links)], now=NOW + number)
+    assert await urls.enrol(name) in (0, 2)
+    assert await urls.is_refreshed(name)
+    assert await urls.reopen(name, domain=f"{name}.example", everything=True, now=NOW + 1000) == 2
+    assert await urls.reopen(name, now=NOW + 1000) == 0
+    assert (await urls.counts(name)).pending == 2
 
 
 async def _mixed(urls: UrlStore, name: str) -> None:
@@ -277,6 +299,47 @@ async def _lease_as(worker: str, urls: UrlStore, name: str, now: int = NOW) -> i
 
 
 async def use_every_domain_operation(stores: Stores, name: str = "domains") -> None:
+    """Drive some domains of one store through everything that those who look after them can do."""
+    control = stores.control
+    kept, merged = f"{name}.example", f"{name}-merged.example"
+    await control.remember_domains([DomainSeed(domain=kept), DomainSeed(domain=merged)], now=NOW)
+    for sort in DomainSort:
+        assert len((await control.sorted_domains(sort=sort)).domains) >= 2
+    assert await control.top_domains() == []
+    assert (await control.block_domain(kept, until=NOW + HOUR_MS, reason="wait", now=NOW)).block_reason == "wait"
+    assert (await control.unblock_domain(kept, now=NOW)).block_reason is None
+    found = await control.get_domain(kept)
+    assert found is not None
+    away = DomainChange(source=found.status, target=DomainStatus.UNREACHABLE, expected_version=found.version)
+    await control.transition_domain(kept, away, now=NOW)
+    assert (await control.reset_domain(kept, reason="again", now=NOW)).block_count == 0
+    assert (await control.merge_domain(merged, kept)).domain == kept
+    assert await control.get_domain(merged) is None
+    assert sum((await control.domain_census(now=NOW)).by_status.values()) >= 1
+    began = (await control.domain_steps_since(None)).last_id
+    assert (await control.domain_steps_since(max(began - 1, 0), now=NOW + HOUR_MS)).last_id >= began
+    assert (await control.audit_domains(now=NOW)).without_gate == 0
+    assert await control.logged_pages(after=0, until=1) == []
+
+
+async def use_every_backfill_operation(stores: Stores, name: str = "backfill") -> None:
+    """Take over the past of some domains, twice."""
+    control = stores.control
+    await control.begin_backfill(name, "a crawl log", BackfillKind.CRAWL_LOG, now=NOW)
+    pasts = [
+        DomainPast(domain=f"{name}.example", pages_discovered=2, pages_crawled=2, images_stored=1, last_crawled_at=NOW),
+        DomainPast(domain=f"{name}-blocked.example", pages_discovered=1, total_error_count=1, first_seen_at=NOW - 1),
+    ]
+    assert await control.preview_backfill(name, pasts) == BackfillStep(new=2)
+    assert await control.backfill_domains(name, pasts, now=NOW) == BackfillStep(new=2)
+    assert await control.backfill_domains(name, pasts, now=NOW) == BackfillStep(unchanged=2)
+    noted = await control.note_backfill(name, position=None, rows_read=3, rows_refused=0, finished=True, now=NOW)
+    assert await control.get_backfill(name) == noted
+    assert noted in await control.list_backfills()
+    assert (await control.backfill_figures()).backfilled_domains >= 2
+
+
+async def use_every_step_of_domains(stores: Stores, name: str = "lives") -> None:
     """Drive some domains of one store through everything that their lives and priorities are made of."""
     urls, control = stores.urls, stores.control
     await urls.create_crawl(name, limits=CrawlLimits(delay_ms=0, concurrency=3, robots=False), now=NOW)

@@ -14,13 +14,16 @@ from typing import Final, NamedTuple
 from outrider.cli.display import Display, ProgressMode, make_display
 from outrider.cli.exits import ExitCode, exit_code_of
 from outrider.cli.running import run_to_its_end
-from outrider.cli.seeds import Seed, Seeds, read_seeds
+from outrider.cli.seeds import MOST_RANK, Seed, Seeds, read_seeds
 from outrider.cli.summary import print_summary, summarise
 from outrider.crawler.execution import Execution
 from outrider.crawler.file_lock import told
 from outrider.crawler.page_lines import STANDARD_OUTPUT, PageLines
 from outrider.crawler.plan import LOG_FILE, CrawlPlan
 from outrider.crawler.progress import CrawlEnding, Snapshot
+from outrider.crawler.refreshing import RefreshWish
+from outrider.crawler.scheduling import Scheduling
+from outrider.crawler.seeding import ListedSeed
 from outrider.model.errors import InvalidInput
 from outrider.model.settings import Settings
 from outrider.model.task import Discovered, DiscoveryType
@@ -29,22 +32,27 @@ from outrider.policy.discovery import priority_of
 REFUSALS_SHOWN: Final = 10
 
 
-def carry_out(plan: CrawlPlan, settings: Settings, mode: ProgressMode) -> ExitCode:
-    """Execute a plan with a display and a summary; tell the exit code."""
-    if not plan.seeds and plan.seeds_file is None:
+def carry_out(plan: CrawlPlan, settings: Settings, mode: ProgressMode, refresh: RefreshWish | None = None) -> ExitCode:
+    """Execute a plan with a display and a summary, or refresh its crawl; tell the exit code."""
+    is_seeded = bool(plan.seeds) or plan.seeds_file is not None
+    if refresh is None and not is_seeded and not Scheduling.of(settings, claims=plan.claims).from_domains:
         raise InvalidInput("name at least one seed: outrider crawl https://example.org, or --seeds FILE")
     if mode is ProgressMode.AUTO and plan.output == "-" and sys.stdout.isatty():
         mode = ProgressMode.PLAIN  # a picture that is drawn anew and lines of results do not go together
     seeds = read_seeds(plan)
-    usable = usable_seeds(seeds)
+    # Without seeds, the domains table has the work, or the pages that are refreshed are it.
+    usable = usable_seeds(seeds) if refresh is None and is_seeded else iter(())
     check_output(plan)
     _allow_many_connections()
     display = make_display(mode)
     try:
-        ended = run_to_its_end(_execute(plan, settings, usable, seeds, display))
+        ended = run_to_its_end(_execute(plan, settings, usable, seeds, display, refresh))
     finally:
         display.close()
-    if ended.was_finished and mode is not ProgressMode.NONE:
+    if refresh is not None and ended.was_finished:
+        if mode is not ProgressMode.NONE:
+            print(f"outrider: nothing of crawl {plan.crawl} is due", file=sys.stderr)
+    elif ended.was_finished and mode is not ProgressMode.NONE:
         done = f"{ended.snapshot.counts.completed:,} pages"
         print(f"outrider: crawl {plan.crawl} is finished, with {done}; --fresh begins anew", file=sys.stderr)
     elif not ended.was_finished:
@@ -93,11 +101,16 @@ def check_output(plan: CrawlPlan) -> None:
 
 
 async def _execute(
-    plan: CrawlPlan, settings: Settings, usable: Iterator[Seed], seeds: Seeds, display: Display
+    plan: CrawlPlan,
+    settings: Settings,
+    usable: Iterator[Seed],
+    seeds: Seeds,
+    display: Display,
+    refresh: RefreshWish | None,
 ) -> Ended:
     stop = asyncio.Event()
     _stop_on_signals(stop, display)
-    async with Execution(plan, settings) as execution:
+    async with Execution(plan, settings, refresh) as execution:
         _log_to(Path(plan.data) / LOG_FILE)
         display.message(f"crawl {plan.crawl} in {plan.data}")
         ending = await execution.run(discovered(usable, seeds, display), stop, display.update)
@@ -107,8 +120,13 @@ async def _execute(
 def discovered(usable: Iterator[Seed], seeds: Seeds, display: Display) -> Iterator[Discovered]:
     """Give the seeds as discoveries, and tell of those that are none."""
     for seed in usable:
-        priority = priority_of(DiscoveryType.SEED, rank=seed.rank)
-        yield Discovered(url=seed.url, priority=priority, discovery_type=DiscoveryType.SEED)
+        yield ListedSeed(
+            url=seed.url,
+            priority=priority_of(DiscoveryType.SEED, rank=seed.rank),
+            discovery_type=DiscoveryType.SEED,
+            rank=None if seed.rank is None or seed.rank > MOST_RANK else seed.rank,
+            source=seeds.source,
+        )
     for refusal in seeds.refusals[:REFUSALS_SHOWN]:
         display.message(f"seed refused: {refusal}")
     if seeds.refused > REFUSALS_SHOWN:

@@ -15,7 +15,14 @@ def crawl(
     seeds: Annotated[list[str] | None, typer.Argument(metavar="SEED…", help="Where to begin: URLs or hosts.")] = None,
     seeds_file: Annotated[
         str | None,
-        typer.Option("--seeds", metavar="FILE|-", help="More seeds: one per line, or CSV `rank,domain`."),
+        typer.Option(
+            "--seeds", metavar="FILE|-|REDIS",
+            help="More seeds: one per line, CSV `rank,domain`, or a sorted set redis://host/0/key.",
+        ),
+    ] = None,
+    seeds_source: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What to call the list of the seeds. [default: as it is called]"),
     ] = None,
     data: Annotated[
         str | None,
@@ -112,6 +119,10 @@ def crawl(
         bool | None,
         typer.Option("--warc/--no-warc", help="Keep what was fetched in WARC files. [default: on]",
                      rich_help_panel=RESULTS),
+    ] = None,
+    claims: Annotated[
+        bool | None,
+        typer.Option("--claims", help="Claim domains first: each is crawled by one process at a time."),
     ] = None,
     fresh: Annotated[
         bool | None,

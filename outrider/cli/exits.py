@@ -24,6 +24,7 @@ class ExitCode(IntEnum):
     PAUSED = 14
     CANCELLED = 15
     FAILED = 16
+    UNSOUND = 17
     INTERRUPTED = 130
 
 

@@ -25,7 +25,7 @@ class Ordered(NamedTuple):
     allow_private: bool
 
 
-def order_of(flags: Mapping[str, object], strategy: str, config: str | None) -> Ordered:
+def order_of(flags: Mapping[str, object], strategy: str, config: str | None, *, refresh: bool = False) -> Ordered:
     """Put an order together from flags, environment and file."""
     from outrider.cli.opened import one_of
     from outrider.cli.options import DEFAULT, load_plan
@@ -36,7 +36,8 @@ def order_of(flags: Mapping[str, object], strategy: str, config: str | None) -> 
     named = {each.field for each in in_force if each.source != DEFAULT}
     alike = [field for field in JobOrder.__struct_fields__ if field not in OWN_WORDS and hasattr(plan, field)]
     order = JobOrder(
-        seeds=_seeds(plan),
+        seeds=() if refresh and not plan.seeds and plan.seeds_file is None else _seeds(plan),
+        refresh=refresh,
         strategy=Strategy(str(chosen)),
         user_agent=plan.user_agent if "user_agent" in named else None,
         **{field: getattr(plan, field) for field in alike},

@@ -17,8 +17,8 @@ LIMITS = "Limits"
 POLITENESS = "Politeness"
 FETCHING = "Fetching"
 NOT_OF_THE_PLAN = (
-    "strategy", "priority", "max_retries", "source", "label", "webhook", "webhook_secret", "idempotency_key",
-    "watching", "as_json", "data", "store", "frontier", "key", "tls_ca", "config",
+    "refresh", "every", "strategy", "priority", "max_retries", "source", "label", "webhook", "webhook_secret",
+    "idempotency_key", "watching", "as_json", "data", "store", "frontier", "key", "tls_ca", "config",
 )  # fmt: skip
 
 
@@ -50,6 +50,18 @@ def submit(
     fresh: Annotated[
         bool | None,
         typer.Option("--fresh", help="Forget the crawl's tasks first; never a site's blocks or clocks."),
+    ] = None,
+    refresh: Annotated[
+        bool,
+        typer.Option("--refresh", help="Fetch the pages of the crawl again that are due, at most --max-pages of them."),
+    ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Submit it again and again, as in 7d, 12h or 30m; each time the crawl is refreshed, or begun --fresh.",
+            rich_help_panel=JOB,
+        ),
     ] = None,
     priority: Annotated[int, typer.Option(metavar="N", help="Higher comes first.", rich_help_panel=JOB)] = 0,
     max_retries: Annotated[
@@ -160,15 +172,41 @@ def submit(
     """
     flags = {name: value for name, value in locals().items() if name not in NOT_OF_THE_PLAN}
     from outrider.cli.job_order import check_public, labels_of, order_of
+    from outrider.cli.job_schedules import every_ms_of, print_schedules
     from outrider.cli.opened import run
+    from outrider.control.schedules import schedule
 
     if allow_private and frontier is not None:
         raise InvalidInput("--allow-private is for a store; a service decides that itself, by its own --allow-private")
-    ordered = order_of(flags, strategy, config)
+    ordered = order_of(flags, strategy, config, refresh=refresh)
     if frontier is None and not ordered.allow_private:
         check_public(ordered.order.seeds)
     labels = labels_of(label or ())
     place = Place(data, store, frontier, key, tls_ca, config)
+
+    if every is not None:
+        if frontier is not None or watching or idempotency_key is not None:
+            raise InvalidInput("--every is for a store, without --frontier, --watch and --idempotency-key")
+
+        async def scheduling() -> None:
+            async with open_desk(place, may_create=True) as opened:
+                assert opened.stores is not None
+                made = await schedule(
+                    opened.stores.control,
+                    ordered.order,
+                    every_ms=every_ms_of(every),
+                    crawl=ordered.crawl,
+                    priority=priority,
+                    max_retries=max_retries,
+                    source_id=source,
+                    labels=labels,
+                    webhook_url=webhook,
+                    webhook_secret=webhook_secret,
+                    allow_private=ordered.allow_private,
+                )
+                print_schedules([made], as_json=as_json)
+
+        return run(scheduling())
 
     async def submitting() -> "ExitCode":
         async with open_desk(place, may_create=True, allow_private=ordered.allow_private) as opened:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.cli.job_desk import Config, Data, Frontier, Key, Place, Store, TlsAuthority, ask, open_desk
+from outrider.cli.job_schedules import list_schedules, unschedule
 from outrider.cli.job_submit import submit
 from outrider.model.errors import InvalidInput
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Submit crawls as jobs, follow them, pause, resume and cancel them.")
 app.command()(submit)
+app.command("schedules")(list_schedules)
+app.command()(unschedule)
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]

@@ -14,15 +14,18 @@ import typer
 
 from outrider import __version__
 from outrider.cli import (
+    backfill,
     bench,
     config,
     crawl,
     db,
     demo,
+    domain,
     explain,
     export,
     jobs,
     keys,
+    refresh,
     retry,
     runner,
     serve,
@@ -52,15 +55,18 @@ app.command()(crawl.crawl)
 app.command()(config.config)
 app.command()(status.status)
 app.command()(urls.urls)
+app.command()(refresh.refresh)
 app.command("retry-failed")(retry.retry_failed)
 app.command()(export.export)
 app.command()(explain.explain)
+app.command()(backfill.backfill)
 app.command()(demo.demo)
 app.command()(serve.serve)
 app.command()(work.work)
 app.command()(supervise.supervise)
 app.command(hidden=True)(runner.runner)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(domain.app, name="domain")
 app.add_typer(keys.app, name="keys")
 
 

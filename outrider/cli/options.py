@@ -18,6 +18,7 @@ import msgspec
 from outrider.cli import settings as values
 from outrider.cli.settings import PREFIX, ValueKind, read_value
 from outrider.crawler.plan import DATABASE, CrawlPlan
+from outrider.model.domain import MAX_SOURCE_CHARACTERS
 from outrider.model.errors import InvalidInput, OutriderError, shown
 from outrider.model.settings import Settings
 from outrider.model.task import MAX_DEPTH, MAX_KEY_CHARACTERS
@@ -169,6 +170,9 @@ _PATTERNS = ValueKind(parse=_lines, check=_check_patterns)
 _CRAWL_KINDS: Final[Mapping[str, ValueKind]] = {
     "seeds": ValueKind(parse=_lines, check=_check_texts, show=_shown_without_password),
     "seeds_file": _PATH,
+    "seeds_source": _text(
+        f"a name of 1 to {MAX_SOURCE_CHARACTERS} characters", lambda text: 0 < len(text) <= MAX_SOURCE_CHARACTERS
+    ),
     "data": _PATH,
     "store": _text("sqlite:///path/to/file.sqlite or postgresql://user@host/database", _is_store),
     "crawl": _text(f"a name of 1 to {MAX_KEY_CHARACTERS} characters", lambda text: 0 < len(text) <= MAX_KEY_CHARACTERS),
@@ -193,6 +197,7 @@ _CRAWL_KINDS: Final[Mapping[str, ValueKind]] = {
     "output": _PATH,
     "warc": values.YES_OR_NO,
     "allow_private": values.YES_OR_NO,
+    "claims": values.YES_OR_NO,
     "max_wait": values.number(0, _YEAR_S),
     "fresh": values.YES_OR_NO,
 }

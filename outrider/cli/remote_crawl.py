@@ -14,9 +14,10 @@ from outrider.cli.display import Display
 from outrider.cli.running import run_to_its_end
 from outrider.cli.seeds import read_seeds
 from outrider.cli.work import stop_on_signals, work_for
-from outrider.crawler.execution import SEEDS_AT_ONCE, limits_of
+from outrider.crawler.execution import limits_of
 from outrider.crawler.plan import CrawlPlan
 from outrider.crawler.progress import CrawlEnding
+from outrider.crawler.seeding import SEEDS_AT_ONCE
 from outrider.model.errors import InvalidInput
 from outrider.model.settings import Settings
 from outrider.model.task import CrawlRules, Discovered

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 PORT = 7071
 SECURITY = "Security"
 JOBS = "Jobs"
-LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 
 def serve(
@@ -66,8 +65,7 @@ def serve(
     Several services may share one PostgreSQL. Without a key in the store, nobody but this machine is served:
     `outrider keys create NAME` makes one.
     """
-    import logging
-
+    from outrider.cli.logs import log_to_standard_error
     from outrider.cli.options import load_plan
     from outrider.cli.running import run_to_its_end
     from outrider.service.server import ServerOptions, Tls
@@ -80,7 +78,7 @@ def serve(
         from outrider.model.errors import InvalidInput
 
         raise InvalidInput("TLS needs both --tls-cert and --tls-key")
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    log_to_standard_error()
     options = ServerOptions(host=host, port=port, tls=tls)
     jobs = Jobs(with_runners, bytes_of(memory_limit))
     run_to_its_end(_serve(plan, settings, options, rate_limit, jobs))
@@ -101,7 +99,7 @@ async def _serve(plan: "CrawlPlan", settings: "Settings", options: "ServerOption
     from outrider.service.server import serve as serve_until_stopped
     from outrider.store.dsn import parse_dsn
 
-    only_local = _is_loopback(options.host)
+    only_local = is_loopback(options.host)
     dsn = store_dsn(plan)
     async with open_service(
         dsn, settings, only_local=only_local, rate=rate, allow_private=plan.allow_private
@@ -142,7 +140,8 @@ def _refuse_without_key(plan: "CrawlPlan", host: str) -> None:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether an address can be reached from this machine only."""
     from ipaddress import ip_address
 
     if host == "localhost":

@@ -17,7 +17,8 @@ from outrider.model.settings import Settings
 PREFIX: Final = "OUTRIDER_"
 RESTS: Final = (
     "login_required_rest_ms", "rate_limited_rest_ms", "forbidden_rest_ms", "robots_denied_rest_ms",
-    "server_error_rest_ms", "unreachable_rest_ms", "exhausted_rest_ms",
+    "server_error_rest_ms", "unreachable_rest_ms", "exhausted_rest_ms", "refresh_first_ms", "refresh_shortest_ms",
+    "refresh_balance_ms", "refresh_gone_retry_ms",
 )  # fmt: skip
 IN_SECONDS: Final = frozenset({"crash_threshold_ms", "beat_every_ms", "stale_after_ms", "watchdog_every_ms", *RESTS})
 """What is kept in milliseconds and told in seconds, under a name without `_ms`."""
@@ -43,6 +44,8 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_login_walls": (1, 1_000_000),
     "max_block_retries": (0, 1_000_000),
     **dict.fromkeys(RESTS, (0, 10 * YEAR_MS)),
+    **dict.fromkeys(("refresh_first_ms", "refresh_balance_ms"), (1, 10 * YEAR_MS)),
+    "refresh_max_gone": (1, 1_000_000),
     "priority_rank": (0, 1_000_000),
     "priority_image_yield": (0, 1_000_000),
     "priority_remaining_page": (0, 1_000_000),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.cli.exits import ExitCode, exit_code_of
-from outrider.cli.serve import LOG_FORMAT
+from outrider.cli.logs import log_to_standard_error
 
 if TYPE_CHECKING:
     import asyncio
@@ -104,7 +104,6 @@ def work(
         for name, value in locals().items()
         if name not in ("frontier", "every", "until_done", "key", "tls_ca", "config")
     }
-    import logging
 
     from outrider.cli.options import load_plan
     from outrider.cli.running import run_to_its_end
@@ -117,7 +116,7 @@ def work(
     if every and until_done:
         raise InvalidInput("--until-done is for one crawl: with --any there may always be another")
     plan, settings, _ = load_plan(plan_flags, config_path=config)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    log_to_standard_error()
     # In the middle of a visit a call has no other patience than this.
     service = connect(frontier, key=key, tls=trusting(tls_ca), patience_s=STORE_PATIENCE_S)
     ending = run_to_its_end(_work(service, plan, settings, None if every else plan.crawl, until_done=until_done))
@@ -162,11 +161,14 @@ async def work_for(
     import socket
 
     from outrider.crawler.crew import Crew
+    from outrider.crawler.scheduling import Scheduling
     from outrider.model.identifiers import new_uuid7
 
     # Never used before: leases of a process that had the same name are not ours.
     name = f"{socket.gethostname()[:150]}-{os.getpid()}-{new_uuid7()}"
-    async with Crew(frontier, plan, lease_ms=settings.crash_threshold_ms, name=name) as crew:
+    lease_ms, remembers = settings.crash_threshold_ms, settings.enable_refresh_mode
+    scheduling = Scheduling.of(settings, claims=plan.claims)
+    async with Crew(frontier, plan, lease_ms=lease_ms, name=name, remembers=remembers, scheduling=scheduling) as crew:
         _tell(f"working for {crawl or 'all crawls'} at {frontier.base}")
         ending = await crew.work(crawl, stop, until_done=until_done)
         progress = crew.progress

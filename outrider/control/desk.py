@@ -162,6 +162,7 @@ class LocalDesk:
         """Queue a job; the same request again, by its idempotency key, gives the same job."""
         customer = self._customer
         order = self._within_quota(orders.checked_order(order, allow_private=self._allow_private))
+        orders.check_crawl(order, crawl)
         orders.check_labels(labels)
         orders.check_webhook(webhook_url, webhook_secret, allow_private=self._allow_private)
         if order.fresh and crawl is not None:

@@ -47,6 +47,7 @@ async def follow(
             yield _state(step)
         if is_over or time.monotonic() >= due:
             now = await progress()
+            status = now.status  # no step may follow the one that the client named, of another store or of an older one
             due = time.monotonic() + PROGRESS_EVERY_S
             if now != told:
                 told = now

@@ -60,7 +60,7 @@ def progress_of(job: Job, counts: Counts, max_pages: int | None) -> JobProgress:
         pending=counts.pending + counts.discovered,
         in_flight=counts.assigned,
         rate=beat.rate if runs else 0.0,
-        percentage=_percentage(job.status, counts, max_pages),
+        percentage=percentage_of(job.status, counts, max_pages),
         percentage_of="frontier" if max_pages is None else "limit",
         domains=beat.domains[:MOST_DOMAINS] if runs else [],
         last_error=beat.last_error or job.error_message,
@@ -77,12 +77,12 @@ def beat_of(said: Mapping[str, object] | None) -> Beat:
         return Beat()
 
 
-def _percentage(status: JobStatus, counts: Counts, max_pages: int | None) -> int:
-    """Tell the share that is done, rounded down: 100 is for jobs that are.
+def percentage_of(status: JobStatus, counts: Counts, max_pages: int | None) -> int:
+    """Tell the share of pages that is done, rounded down: 100 is for jobs that are.
 
-    >>> _percentage(JobStatus.PROCESSING, Counts(completed=999), 1000)
+    >>> percentage_of(JobStatus.PROCESSING, Counts(completed=999), 1000)
     99
-    >>> _percentage(JobStatus.PROCESSING, Counts(completed=3, failed=1, pending=4), None)
+    >>> percentage_of(JobStatus.PROCESSING, Counts(completed=3, failed=1, pending=4), None)
     50
     """
     if status is JobStatus.COMPLETED:

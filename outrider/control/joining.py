@@ -142,3 +142,6 @@ class Joining:
                     await hands.stores.urls.reap(worker=worker)
         finally:
             await runner.leave()
+            if hands.settings.enable_claim_protocol:
+                with suppress(StoreError):  # they expire
+                    await hands.stores.control.release_all_claims(worker)

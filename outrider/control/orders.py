@@ -67,7 +67,17 @@ def checked_order(order: JobOrder, *, allow_private: bool = False) -> JobOrder:
     _check_patterns("include", order.include)
     _check_patterns("exclude", order.exclude)
     _check_user_agent(order.user_agent)
+    if order.refresh and order.fresh:
+        raise OrderRefused("refresh", "a crawl that is forgotten first has nothing to fetch again: leave out fresh")
+    if order.refresh and not order.seeds:
+        return order
     return msgspec.structs.replace(order, seeds=_checked_seeds(order.seeds, allow_private=allow_private))
+
+
+def check_crawl(order: JobOrder, crawl: str | None) -> None:
+    """Check that an order which has no seeds says which crawl it is for."""
+    if order.refresh and not order.seeds and crawl is None:
+        raise OrderRefused("refresh", "name the crawl whose pages are to be fetched again, or give it seeds")
 
 
 def check_bounds(field: str, value: Number | None) -> None:

@@ -12,9 +12,11 @@ import msgspec
 from outrider.crawler.conduct import Conduct
 from outrider.crawler.links import SITEMAP_PRIORITY
 from outrider.crawler.plan import CrawlPlan
+from outrider.crawler.refreshing import RefreshWish, reopen_pages
 from outrider.model.errors import InvalidInput, JobConflict, UnknownCrawl, shown
 from outrider.model.job import Job, Run, RunKind
 from outrider.model.order import JobOrder, Strategy
+from outrider.model.settings import Settings
 from outrider.model.task import CrawlLimits, CrawlRules, Discovered, DiscoveryType, Kind
 from outrider.model.url import UrlRefused, locate
 from outrider.policy.discovery import priority_of
@@ -71,7 +73,7 @@ def plan_of(order: JobOrder, own: CrawlPlan) -> CrawlPlan:
     )
 
 
-async def prepare(stores: Stores, job: Job, order: JobOrder) -> Run:
+async def prepare(stores: Stores, job: Job, order: JobOrder, settings: Settings | None = None) -> Run:
     """Make the crawl of a job what its order says, and open its run or go on with it.
 
     A job that has a run goes on with the crawl as it is: its limits may have been amended since. Raises `JobConflict`
@@ -83,10 +85,21 @@ async def prepare(stores: Stores, job: Job, order: JobOrder) -> Run:
             raise JobConflict(f"job {job.id} is no longer run under epoch {job.epoch}: its crawl is not prepared")
         if job.begins_afresh:
             await stores.control.forget_tasks(job.id, job.epoch)
-        await _settle(stores, job.crawl, order)
-        await _add_seeds(stores, job.crawl, order)
-    settings = {name: value for name, value in job.payload.items() if name != "seeds"}
-    return await stores.control.open_run(job.crawl, RunKind.JOB, settings=settings, job_id=job.id, epoch=job.epoch)
+        if order.seeds or not order.refresh:
+            await _settle(stores, job.crawl, order)
+            await _add_seeds(stores, job.crawl, order)
+        if order.refresh:
+            await _refresh(stores, job.crawl, order, settings or Settings())
+    kept = {name: value for name, value in job.payload.items() if name != "seeds"}
+    return await stores.control.open_run(job.crawl, RunKind.JOB, settings=kept, job_id=job.id, epoch=job.epoch)
+
+
+async def _refresh(stores: Stores, crawl: str, order: JobOrder, settings: Settings) -> None:
+    """Have the pages come up that are due; done twice, the second time finds what the first has left."""
+    try:
+        await reopen_pages(stores, crawl, RefreshWish(limit=order.max_pages), settings)
+    except UnknownCrawl as unknown:
+        raise InvalidInput(f"there is nothing to refresh: {unknown}") from None
 
 
 async def _settle(stores: Stores, crawl: str, order: JobOrder) -> None:

@@ -30,6 +30,7 @@ from outrider.control.messages import (
 )
 from outrider.crawler.crew import Crew
 from outrider.crawler.progress import CrawlEnding
+from outrider.crawler.scheduling import Scheduling
 from outrider.frontier.protocol import Frontier
 from outrider.model.errors import OutriderError
 from outrider.model.settings import Settings
@@ -134,7 +135,15 @@ class Runner:
     async def _carry_out(self, begin: Begin) -> None:
         async with (
             self._open_frontier(begin.reach, begin.settings) as frontier,
-            Crew(frontier, begin.plan, lease_ms=begin.lease_ms, name=begin.worker, run_id=begin.run_id) as self._crew,
+            Crew(
+                frontier,
+                begin.plan,
+                lease_ms=begin.lease_ms,
+                name=begin.worker,
+                run_id=begin.run_id,
+                scheduling=Scheduling.of(begin.settings),
+                remembers=begin.settings.enable_refresh_mode,
+            ) as self._crew,
         ):
             while True:
                 self._is_working = True

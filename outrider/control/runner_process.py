@@ -24,6 +24,8 @@ from outrider.control.messages import (
 logger = logging.getLogger(__name__)
 
 LONGEST_LINE: Final = 1 << 20
+STARTS_WITHIN_S: Final = 30.0
+"""How long a runner may take to load what it needs: one that is frozen meanwhile would hold up its job for ever."""
 LEAVES_WITHIN_S: Final = 5.0
 """How long a runner that has nothing more to do may take to end."""
 
@@ -66,8 +68,8 @@ class RunnerProcess:
         self._reading = asyncio.create_task(self._read(), name=f"lines of runner {process.pid}")
 
     @classmethod
-    async def start(cls, command: Sequence[str]) -> "RunnerProcess":
-        """Start a runner and wait until it has loaded all that it needs, or has died of it."""
+    async def start(cls, command: Sequence[str], *, within_s: float = STARTS_WITHIN_S) -> "RunnerProcess":
+        """Start a runner and wait until it has loaded all that it needs, or has died of it; too late, it is ended."""
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
@@ -76,7 +78,12 @@ class RunnerProcess:
         )
         runner = cls(process)
         try:
-            await runner._is_ready.wait()
+            async with asyncio.timeout(within_s):
+                await runner._is_ready.wait()
+        except TimeoutError:
+            logger.warning("runner %d was not ready within %g s", process.pid, within_s)
+            runner.kill()
+            await runner.leave()
         except asyncio.CancelledError:
             runner.kill()
             await runner.leave()

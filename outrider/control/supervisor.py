@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from outrider.control import schedules
 from outrider.control.joining import Joining
 from outrider.control.messages import Reach
 from outrider.control.runner_pool import RunnerPool
@@ -22,10 +23,12 @@ from outrider.control.runner_process import RunnerProcess
 from outrider.control.tenure import Leaving, Lost, Silent, Tenure, TooLarge, Wish
 from outrider.control.watchdog import Watchdog
 from outrider.control.witness import Nobody, Witness
+from outrider.crawler.domain_upkeep import RECALCULATE_EVERY_S, WAKE_EVERY_S, DomainUpkeep
 from outrider.crawler.plan import CrawlPlan
+from outrider.crawler.scheduling import Scheduling
 from outrider.model.errors import StoreError
 from outrider.model.identifiers import new_uuid7
-from outrider.model.job import WorkerIdentity, WorkerKind, WorkerMode
+from outrider.model.job import WorkerIdentity, WorkerKind
 from outrider.model.settings import Settings
 from outrider.store.opening import Stores
 
@@ -35,6 +38,7 @@ LOOK_EVERY_S: Final = 1.0
 """How often to look for jobs and wishes; news make it sooner."""
 HEALTH_EVERY_S: Final = 0.25
 STORE_AGAIN_S: Final = 0.5
+SCHEDULES_EVERY_S: Final = 1.0
 MEMORY_LIMIT: Final = 2 << 30
 LEAVES_WITHIN_S: Final = 15.0
 
@@ -64,6 +68,7 @@ class Supervisor:
         self.name = f"{socket.gethostname()[:150]}-{os.getpid()}-{new_uuid7()}"
         self.witness = witness or Nobody()
         self._watchdog = Watchdog(stores.control, settings, self.witness)
+        self._domains = DomainUpkeep(stores.control, settings)
         self._options = options
         self._silent_limit_s = silent_limit_s(settings)
         self._pool = RunnerPool(options.command, self._silent_limit_s)
@@ -85,7 +90,10 @@ class Supervisor:
                 self._repeatedly(self._register, self.settings.beat_every_ms / 1000),
                 self._repeatedly(self._beat, self.settings.beat_every_ms / 1000),
                 self._repeatedly(self._check_health, HEALTH_EVERY_S),
+                self._repeatedly(self._submit_due, SCHEDULES_EVERY_S),
                 self._repeatedly(self._watchdog.look, self.settings.watchdog_every_ms / 1000),
+                self._repeatedly(self._domains.wake, WAKE_EVERY_S),
+                self._repeatedly(self._domains.recalculate, RECALCULATE_EVERY_S),
             )
         ]
         looking = asyncio.create_task(self._repeatedly(self._look, 0.0))
@@ -105,6 +113,9 @@ class Supervisor:
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
+
+    async def _submit_due(self) -> None:
+        await schedules.submit_due(self.stores.control)
 
     async def take_runner(self) -> RunnerProcess:
         """Give a runner that waits for work."""
@@ -165,7 +176,7 @@ class Supervisor:
             identity = WorkerIdentity(
                 worker_id=self.name,
                 kind=WorkerKind.SUPERVISOR,
-                mode=WorkerMode.PLAIN,
+                mode=Scheduling.of(self.settings).mode,
                 host=socket.gethostname(),
                 process_id=os.getpid(),
             )

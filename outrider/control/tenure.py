@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from outrider.control.errors import judged
+from outrider.control.job_progress import percentage_of
 from outrider.control.messages import PERMIT_OVER, STOPPED, Begin, Reach, RunnerError
 from outrider.control.preparing import order_of, plan_of, prepare
 from outrider.control.runner_process import Died, Ended, Failed, RunnerEvent, RunnerProcess
@@ -22,10 +23,11 @@ from outrider.control.witness import Witness
 from outrider.crawler.execution import GRACE_S
 from outrider.crawler.plan import CrawlPlan
 from outrider.model.errors import JobConflict, JobUnfinished, OutriderError, StoreError
-from outrider.model.job import CrawlProgress, Job, JobEnding, runner_name
+from outrider.model.job import Job, JobEnding, runner_name
 from outrider.model.machines import DesiredState, JobStatus
 from outrider.model.order import JobOrder
 from outrider.model.settings import Settings
+from outrider.model.task import Counts, Kind
 from outrider.store.opening import Stores
 
 logger = logging.getLogger(__name__)
@@ -125,8 +127,11 @@ class Tenure:
         self.tell(Wish(desired))
 
     async def _percentage(self) -> int | None:
+        """Tell how far it is, of the limit that the crawl has now: it may have been amended since the claim."""
+        urls, crawl = self._hands.stores.urls, self.job.crawl
         with suppress(OutriderError):
-            return percentage_of(await self._hands.stores.control.crawl_state(self.job.crawl), self._order)
+            pages = (await urls.counts_by_kind(crawl)).get(Kind.PAGE, Counts())
+            return percentage_of(JobStatus.PROCESSING, pages, (await urls.get_crawl(crawl)).limits.max_pages)
         return None
 
     # --------------------------------------------------------------- from the claim
@@ -146,11 +151,18 @@ class Tenure:
         finally:
             if self.runner is not None:
                 await self.runner.leave()
+            await self._free_claims()
+
+    async def _free_claims(self) -> None:
+        """Free what the runner has claimed; a killed one did not."""
+        if self._hands.settings.enable_claim_protocol:
+            with suppress(StoreError):  # they expire
+                await self._hands.stores.control.release_all_claims(runner_name(self.job.id, self.job.epoch))
 
     async def _begin(self) -> None:
         hands, job = self._hands, self.job
         self._order = order = order_of(job)
-        run = await prepare(hands.stores, job, order)
+        run = await prepare(hands.stores, job, order, hands.settings)
         self.runner = await hands.take_runner()
         self.runner.begin(
             Begin(
@@ -272,6 +284,9 @@ class Tenure:
             "job %s is %s: %s", job.id, left.status, ending.error_message or ending.reason or ending.outcome,
             extra={"action": "job_left", "job_id": job.id, "status": left.status.value},
         )  # fmt: skip
+        if left.run_id is not None and self._hands.settings.enable_domain_tracking:
+            with suppress(StoreError):  # within the hour it is done for all
+                await control.recalculate_run(left.run_id)
         return left
 
 
@@ -283,14 +298,6 @@ def permitted_s(settings: Settings) -> float:
 def lease_ms(settings: Settings) -> int:
     """Tell how long the leases of a runner last: no longer than its job would be waited for."""
     return min(settings.crash_threshold_ms, settings.stale_after_ms)
-
-
-def percentage_of(progress: CrawlProgress, order: JobOrder | None) -> int:
-    """Tell how far a crawl has come: of its limit where it has one, else of what it knows."""
-    if order is not None and order.max_pages is not None:
-        return min(100 * progress.total_completed // order.max_pages, 99)
-    ended = progress.total_completed + progress.total_failed
-    return min(100 * ended // max(ended + progress.total_pending, 1), 99)
 
 
 async def _until_the_store_answers(call: Callable[[], Awaitable[Job]]) -> Job:

@@ -3,7 +3,7 @@
 import logging
 
 from outrider.control.witness import Nobody, Witness
-from outrider.model.job import Job
+from outrider.model.job import Job, runner_name
 from outrider.model.machines import JobStatus
 from outrider.model.settings import Settings
 from outrider.store.protocols import ControlStore
@@ -17,6 +17,7 @@ class Watchdog:
     def __init__(self, control: ControlStore, settings: Settings, witness: Witness | None = None) -> None:
         self._control = control
         self._stale_after_ms = settings.stale_after_ms
+        self._frees_claims = settings.enable_claim_protocol
         self._witness = witness or Nobody()
 
     async def look(self) -> list[Job]:
@@ -25,6 +26,8 @@ class Watchdog:
         self._witness.recovered(recovered)
         for job in recovered:
             self._tell(job)
+            if self._frees_claims:
+                await self._control.release_all_claims(runner_name(job.id, job.epoch))
         return recovered
 
     def _tell(self, job: Job) -> None:

@@ -21,6 +21,7 @@ from outrider.crawler.links import Links
 from outrider.crawler.plan import CrawlPlan
 from outrider.crawler.progress import CrawlEnding, Progress
 from outrider.crawler.robots import product_token
+from outrider.crawler.scheduling import PLAIN, Scheduling
 from outrider.crawler.visit import Visitor
 from outrider.crawler.worker import STORE_PATIENCE_S, Worker
 from outrider.frontier.protocol import Frontier
@@ -38,17 +39,29 @@ FRESH_S: Final = 5.0
 class Crew:
     """Works for a frontier under one name; a context manager that opens what fetching and keeping need.
 
-    The name must never have been used before: whoever else had it would hold the same leases.
+    The name must never have been used before: whoever else had it would hold the same leases. Its leases are scheduled
+    from the domains table, or only of domains that it has claimed, where its mode says so.
     """
 
     def __init__(
-        self, frontier: Frontier, plan: CrawlPlan, *, lease_ms: int, name: str, run_id: str | None = None
+        self,
+        frontier: Frontier,
+        plan: CrawlPlan,
+        *,
+        lease_ms: int,
+        name: str,
+        run_id: str | None = None,
+        scheduling: Scheduling = PLAIN,
+        remembers: bool = False,
     ) -> None:
         self._frontier = frontier
         self._plan = plan
+        self._remembers = remembers
+        """Pages are to be refreshed, see `Visitor`."""
         self._lease_ms = lease_ms
         self._name = name
         self._run_id = run_id
+        self._scheduling = scheduling
         self.progress = Progress()
         self._open = AsyncExitStack()
         self._visitors: Visitors
@@ -61,7 +74,9 @@ class Crew:
         async with AsyncExitStack() as opening:
             archive = archive_of(self._plan, opening)
             fetchers = await opening.enter_async_context(_Fetchers(self._plan))
-            self._visitors = Visitors(self._frontier, self._plan, fetchers, archive, self.progress)
+            self._visitors = Visitors(
+                self._frontier, self._plan, fetchers, archive, self.progress, remembers=self._remembers
+            )
             self._open = opening.pop_all()
         return self
 
@@ -110,6 +125,8 @@ class Crew:
             slots=self._plan.concurrency,
             lease_ms=self._lease_ms,
             run_id=self._run_id,
+            scheduled=self._scheduling.from_domains,
+            claims=self._scheduling.claims,
         )
 
         async def is_over(grant: LeaseGrant) -> bool:
@@ -174,9 +191,12 @@ class Visitors:
         fetchers: _Fetchers,
         archive: warc.WarcWriter | None,
         progress: Progress,
+        *,
+        remembers: bool = False,
     ) -> None:
         self._frontier = frontier
         self._plan = plan
+        self._remembers = remembers
         self._fetchers = fetchers
         self._archive = archive
         self._progress = progress
@@ -258,6 +278,7 @@ class Visitors:
             narrows=settled.conduct is not None,
             max_depth=settled.limits.max_depth,
             delay_s=settled.limits.delay_ms / 1000,
+            remembers=self._remembers,
         )
         return visitor, links
 

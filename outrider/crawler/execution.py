@@ -9,22 +9,26 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
+from outrider.crawler.domain_upkeep import DomainUpkeep
 from outrider.crawler.equipment import archive_of, fetcher_of
 from outrider.crawler.file_lock import told
 from outrider.crawler.links import Links
 from outrider.crawler.page_tail import PageTail
-from outrider.crawler.plan import WORKERS_FOLDER, CrawlPlan, store_dsn
+from outrider.crawler.plan import WORKERS_FOLDER, CrawlPlan, store_dsn, without_credentials
 from outrider.crawler.progress import ROBOTS_UNREACHABLE, CrawlEnding, DomainTrouble, Progress, Snapshot
+from outrider.crawler.refreshing import RefreshWish, reopen_pages
 from outrider.crawler.robots import product_token
+from outrider.crawler.scheduling import Scheduling
+from outrider.crawler.seeding import Seeding
 from outrider.crawler.visit import Visitor
 from outrider.crawler.worker import Worker
+from outrider.frontier.claiming import Claiming
 from outrider.frontier.local import LocalFrontier
 from outrider.frontier.presence import Presence
 from outrider.model.errors import InvalidInput, InvalidTransition, OutriderError, StoreUnavailable, UnknownCrawl
@@ -32,12 +36,11 @@ from outrider.model.job import Run, RunKind, RunStatus
 from outrider.model.lease import LeaseGrant, NoWork
 from outrider.model.settings import Settings
 from outrider.model.task import Counts, CrawlLimits, CrawlRules, Discovered, Kind, Outlook, WaitingQueue
-from outrider.policy.scope import Scope, ScopeRule, scope_of
+from outrider.policy.scope import Scope, scope_of
 from outrider.store.opening import Stores, open_store
 
 logger = logging.getLogger(__name__)
 
-SEEDS_AT_ONCE: Final = 2_000
 RUNS_LOOKED_AT: Final = 100
 SNAPSHOT_S: Final = 0.5
 GRACE_S: Final = 5.0
@@ -85,10 +88,14 @@ def ending_of(grant: LeaseGrant, outlook: Outlook, *, now: int, max_wait_ms: int
 class Execution:
     """A plan being carried out; a context manager that opens and closes all it needs."""
 
-    def __init__(self, plan: CrawlPlan, settings: Settings) -> None:
+    def __init__(self, plan: CrawlPlan, settings: Settings, refresh: RefreshWish | None = None) -> None:
         self.plan = plan
+        self._refresh = refresh
+        self.reopened = 0
+        """How many pages a refresh fetches again."""
         self.data = Path(plan.data)
         self._settings = settings
+        self._scheduling = Scheduling.of(settings, claims=plan.claims)
         self._open = AsyncExitStack()
         self._stores: Stores
         self._presence: Presence
@@ -114,9 +121,12 @@ class Execution:
             with told(self.data / WORKERS_FOLDER):
                 self._presence = Presence(self.data / WORKERS_FOLDER)
             opening.callback(self._leave)
-            await self._prepare_crawl()
-            frontier = LocalFrontier(self._stores.urls, self._presence, self._close_run_of)
+            claiming = Claiming(self._stores.control, self._settings)
+            frontier = LocalFrontier(self._stores.urls, self._presence, self._close_run_of, claiming)
+            # First the dead are seen to: what they have left must not count as others at work.
             self._frontier = await opening.enter_async_context(frontier)
+            await claiming.enlist(self._presence.worker, self._scheduling.mode, lock_path=str(self._presence.path))
+            await self._prepare_crawl()
             self._open = opening.pop_all()
         return self
 
@@ -139,14 +149,17 @@ class Execution:
         await urls.create_crawl(plan.crawl, CrawlRules(), limits_of(plan))
         await urls.promote(plan.crawl)
         kept = msgspec.to_builtins(plan)
-        # The first may hold passwords; the seeds may be a million.
+        # Most of these may hold passwords; the seeds may be a million.
         for field in ("store", "proxy", "seeds"):
             kept.pop(field)
+        if plan.seeds_file is not None:
+            kept["seeds_file"] = without_credentials(plan.seeds_file)
         kept |= {"worker": self._presence.worker, "seeds": list(plan.seeds[:100])}
         for run in await self._stores.control.list_runs(plan.crawl, limit=100):
             typed = run.settings.get("seeds")
             self._typed_seeds += tuple(map(str, typed)) if isinstance(typed, list) else ()
-        self._run = await self._stores.control.open_run(plan.crawl, RunKind.CRAWL, settings=kept)
+        kind = RunKind.CRAWL if self._refresh is None else RunKind.REFRESH
+        self._run = await self._stores.control.open_run(plan.crawl, kind, settings=kept)
         self._before = await self._pages()
 
     async def _close_run_of(self, worker: str) -> None:
@@ -169,6 +182,8 @@ class Execution:
             return
         status = RUN_STATUS.get(self._ending, RunStatus.COMPLETED)
         await self._stores.control.close_run(self._run.id, status, self._ending)
+        if self._settings.enable_domain_tracking:
+            await self._stores.control.recalculate_run(self._run.id)
 
     async def _pages(self) -> Counts:
         return (await self._stores.urls.counts_by_kind(self.plan.crawl)).get(Kind.PAGE, Counts())
@@ -181,7 +196,9 @@ class Execution:
     ) -> CrawlEnding:
         """Add the seeds, crawl until nothing is left or `stop` is set, and tell why it ended."""
         plan = self.plan
-        scope = await self._add_seeds(seeds, stop)
+        scope = await self._seeded(seeds, stop)
+        if self._refresh is not None:
+            self.reopened = await reopen_pages(self._stores, plan.crawl, self._refresh, self._settings)
         async with AsyncExitStack() as stack:
             if plan.output is not None:
                 self._tail = PageTail(self._stores.urls, plan.crawl, plan.output)
@@ -206,6 +223,7 @@ class Execution:
                 narrows=True,
                 max_depth=plan.max_depth,
                 delay_s=plan.delay,
+                remembers=self._settings.enable_refresh_mode,
             )
             self._worker = Worker(
                 self._frontier,
@@ -215,6 +233,8 @@ class Execution:
                 slots=plan.concurrency,
                 lease_ms=self._settings.crash_threshold_ms,
                 run_id=self._run.id if self._run else None,
+                scheduled=self._scheduling.from_domains,
+                claims=self._scheduling.claims,
             )
             await self._work(stop, on_snapshot)
         # A process that was killed a moment ago held nothing that had to be waited for, but left its run open.
@@ -226,7 +246,10 @@ class Execution:
         """Have the worker, the tail and the display go side by side; the first that fails ends all."""
         assert self._worker is not None
         grace_s = min(GRACE_S, self.plan.timeout)
-        company = [asyncio.create_task(self._show(on_snapshot))]
+        company = [
+            asyncio.create_task(self._show(on_snapshot)),
+            asyncio.create_task(DomainUpkeep(self._stores.control, self._settings).run()),
+        ]
         if self._tail is not None:
             company.append(asyncio.create_task(self._tail.follow()))
         work = asyncio.create_task(self._worker.run(stop, self._is_over, grace_s=grace_s))
@@ -282,18 +305,15 @@ class Execution:
             if run.status is RunStatus.RUNNING and run.settings.get("worker") in living:
                 raise InvalidInput(f"--fresh: another process is at work on crawl {self.plan.crawl}; stop it first")
 
-    async def _add_seeds(self, seeds: Iterable[Discovered], stop: asyncio.Event) -> Scope:
-        """Add the seeds batch by batch, and make the crawl's scope of them and of those of earlier executions."""
-        plan, urls = self.plan, self._stores.urls
+    async def _seeded(self, seeds: Iterable[Discovered], stop: asyncio.Event) -> Scope:
+        """Add the seeds, and make the crawl's scope of them and of those of earlier executions."""
+        plan = self.plan
+        seeding = Seeding(self._stores, plan, self._settings, self._scheduling)
+        await seeding.add(seeds, stop)
+        if self._scheduling.begins_domains and self._refresh is None:
+            await seeding.begin_domains(stop)
         scope = scope_of((), plan.scope, include=plan.include, exclude=plan.exclude)
-        rest = iter(seeds)
-        while batch := list(islice(rest, SEEDS_AT_ONCE)):
-            if plan.scope is not ScopeRule.ANY:
-                await urls.widen_scope(plan.crawl, [seed.url for seed in batch])
-            await urls.add(plan.crawl, batch)
-            if stop.is_set():
-                break
-        return scope.with_seeds(await urls.scope_roots(plan.crawl))
+        return scope.with_seeds(await self._stores.urls.scope_roots(plan.crawl))
 
     # ---------------------------------------------------------------- snapshots
 

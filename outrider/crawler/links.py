@@ -110,11 +110,15 @@ class Links:
             if location is not None
         ]
 
-    def of_sitemap(self, sitemap: Sitemap, now_ms: int, *, level: int = 0) -> list[Discovered]:
-        """Choose the entries of a sitemap to follow, and the sitemaps that it names."""
+    def of_sitemap(self, sitemap: Sitemap, now_ms: int, *, level: int = 0, again: bool = False) -> list[Discovered]:
+        """Choose the entries of a sitemap to follow, and the sitemaps that it names.
+
+        One that is read `again` also tells which of the pages that are known have changed since.
+        """
         found = self.of_sitemaps(sitemap.sitemaps, level + 1)
         for entry in sitemap.entries:
-            location = self._admitted(entry.url)
+            changed_at = entry.lastmod_ms if again and (entry.lastmod_ms or -1) >= 0 else None
+            location = self._admitted(entry.url, known_too=changed_at is not None)
             if location is None:
                 continue
             age_ms = None if entry.lastmod_ms is None else max(now_ms - entry.lastmod_ms, 0)
@@ -126,7 +130,11 @@ class Links:
             )
             found.append(
                 Discovered(
-                    url=location.url, depth=SITEMAP_DEPTH, priority=priority, discovery_type=DiscoveryType.SITEMAP
+                    url=location.url,
+                    depth=SITEMAP_DEPTH,
+                    priority=priority,
+                    discovery_type=DiscoveryType.SITEMAP,
+                    changed_at=changed_at,
                 )
             )
         return found
@@ -199,13 +207,13 @@ class Links:
             metadata=metadata,
         )
 
-    def _admitted(self, url: str) -> Location | None:
+    def _admitted(self, url: str, *, known_too: bool = False) -> Location | None:
         """Give the place of a URL that is to be followed and may be news to the frontier."""
         # Most links of a site are known and written as they are normalised: a look-up is all that they cost.
-        if url in self.known:
+        if url in self.known and not known_too:
             return None
         location = self._located(url)
-        if location is None or location.url in self.known:
+        if location is None or (location.url in self.known and not known_too):
             return None
         outside = self.scope.judge(location)
         if outside is not None:

@@ -22,7 +22,9 @@ class CrawlPlan(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[str, ...] = ()
     """As they were typed, or read from `seeds_file`."""
     seeds_file: str | None = None
-    """One URL per line, or CSV `rank,domain`; `-` is standard input."""
+    """One URL per line, or CSV `rank,domain`; `-` is standard input; `redis://host/0/key` a sorted set."""
+    seeds_source: str | None = None
+    """What the domains table calls the list of the seeds; None is its own name."""
     data: str = "outrider-data"
     """The folder of the SQLite file, the WARC files and the logs."""
     store: str | None = None
@@ -53,6 +55,8 @@ class CrawlPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A file for one JSON line per completed page."""
     warc: bool = True
     allow_private: bool = False
+    claims: bool = False
+    """Claim domains before they are crawled, each for this process alone, whatever the setting says."""
     max_wait: float = 900.0
     """Seconds: a crawl whose next page is further away than this ends as waiting."""
     fresh: bool = False
@@ -62,3 +66,14 @@ class CrawlPlan(msgspec.Struct, frozen=True, kw_only=True):
 def store_dsn(plan: CrawlPlan) -> str:
     """Name the store of a plan: its own, or the file in its data folder."""
     return plan.store or f"sqlite:///{Path(plan.data) / DATABASE}"
+
+
+def without_credentials(place: str) -> str:
+    """Name where seeds come from without what is secret about it.
+
+    >>> without_credentials("redis://me:secret@host/0/start_urls"), without_credentials("me@home.txt")
+    ('redis://host/0/start_urls', 'me@home.txt')
+    """
+    scheme, separator, rest = place.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}" if separator else place

@@ -18,6 +18,7 @@ MAX_ROBOTS_SITEMAPS: Final = 1_000
 _AGENT = "user-agent"
 _ALLOW = "allow"
 _DISALLOW = "disallow"
+_EVERYTHING = ("/", "/*", "*")
 _SITEMAP = "sitemap"
 _DELAY = "crawl-delay"
 # Protego knows these spellings, so that the lines found here are those that it reads.
@@ -125,6 +126,12 @@ class RobotsRules:
             if rule.matches(url):
                 return Judgement(allowed=allowed, rule=rule.line.text, line=rule.line.number)
         return Judgement(allowed=allowed)
+
+    @property
+    def allows_nothing(self) -> bool:
+        """Whether the whole site is forbidden, and no line makes an exception."""
+        fields = {line.field for line in self._lines}
+        return fields == {_DISALLOW} and any(line.value in _EVERYTHING for line in self._lines)
 
     @property
     def crawl_delay(self) -> float | None:

@@ -5,19 +5,22 @@ report with a reason; nothing of it stops the worker.
 """
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from outrider.crawler import robots_visit
+from outrider.crawler.charset import decode
+from outrider.crawler.comparing import Comparison, compare, fresh_for_ms
 from outrider.crawler.exchange import FailureKind, FetchFailed, Request, Response
 from outrider.crawler.feed import is_feed, read_feed
 from outrider.crawler.fetch import Fetcher
 from outrider.crawler.links import Links, is_from_seed, redirects_to
+from outrider.crawler.login import is_login_wall, is_sent_to_login
+from outrider.crawler.markup import absolute, base_of
 from outrider.crawler.page import Page, is_html, read_page, x_robots
 from outrider.crawler.progress import ROBOTS_UNREACHABLE, Progress
 from outrider.crawler.robots import RobotsCache, RobotsRules
@@ -35,6 +38,7 @@ from outrider.policy.answer import (
     judge_trouble,
     parse_retry_after,
 )
+from outrider.policy.blocking import BlockReason, reason_of_failure, reason_of_status
 
 READ_INLINE_BYTES: Final = 256 * 1024
 """Longer bodies are read in a thread, so that the other fetches go on meanwhile."""
@@ -48,6 +52,15 @@ SITE_IS_AWAY: Final = frozenset(
 )
 """Failures that say something of the whole site; the others may be one page's."""
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+
+class Reading(NamedTuple):
+    """What a body says."""
+
+    page: Page | None = None
+    links: Sequence[Discovered] = ()
+    comparison: Comparison = Comparison()
+    is_login_wall: bool = False
 
 
 class Visitor:
@@ -66,6 +79,7 @@ class Visitor:
         narrows: bool = False,
         max_depth: int | None = None,
         delay_s: float = 0.0,
+        remembers: bool = False,
     ) -> None:
         self._frontier = frontier
         self._fetcher = fetcher
@@ -79,6 +93,8 @@ class Visitor:
         """Refuse pages that are out of scope or too deep by now, though they were let in before."""
         self._max_depth = max_depth if narrows else None
         self._delay_s = delay_s
+        self._remembers = remembers
+        """Pages are to be refreshed: have the first fetch of each bring what later ones are compared with."""
         self._rules = RobotsCache()
         self._failures_in_row: Counter[str] = Counter()
         self.troubles: dict[str, str] = {}
@@ -139,20 +155,26 @@ class Visitor:
             return msgspec.structs.replace(report, robots=robots_visit.unreachable(report.reason))
         self._count(lease, response)
         judgement = self._judged(lease, response)
+        code = BlockReason.SERVER_ERROR if response.status >= 500 else None
         if judgement.outcome is Outcome.DONE:
             rules = robots_visit.rules_of(response, self._agent)
             links = self._links.of_sitemaps(rules.sitemaps) if rules else []
             said = robots_visit.said(response, rules)
+            if rules is not None and rules.allows_nothing and self._obeys_robots:
+                code = BlockReason.ROBOTS_DENIED
         else:
             links, said = [], robots_visit.unreachable(judgement.reason)
         return Report(
             token=lease.token,
             outcome=judgement.outcome,
-            fetch=self._fetch_of(lease, response, self._keep(lease, response, None)),
+            fetch=self._fetch_of(
+                lease, response, self._keep(lease, response, None), Reading(comparison=self._compared(lease, response))
+            ),
             links=links,
             reason=judgement.reason,
             retry_after_ms=judgement.retry_after_ms,
             backs_off=judgement.backs_off,
+            block_code=code,
             sent_after_ms=_since(asked_at, response.started),
             robots=said,
         )
@@ -181,33 +203,41 @@ class Visitor:
             reason=judgement.reason,
             retry_after_ms=judgement.retry_after_ms,
             backs_off=judgement.backs_off,
+            block_code=reason_of_failure(failure.kind),
             sent_after_ms=sent_after_ms,
         )
 
     async def _answered(self, lease: Lease, response: Response, asked_at: float, rules: RobotsRules | None) -> Report:
         self._count(lease, response)
         judgement = self._judged(lease, response)
-        page: Page | None = None
-        links: list[Discovered] = []
         outcome, reason = judgement.outcome, judgement.reason
-        if outcome is Outcome.DONE:
+        links: list[Discovered] = []
+        if outcome is not Outcome.DONE:
+            reading = Reading(comparison=self._compared(lease, response))
+        else:
             target = response.header("location") if response.status in REDIRECTS else None
             if target is not None:
                 outcome, reason, links = await self._redirected(lease, target)
+                at_login = is_sent_to_login(lease.url, absolute(target, base_of(lease.url)) or target)
+                reading = Reading(comparison=self._compared(lease, response), is_login_wall=at_login)
             else:
-                page, links = await self._read(lease, response)
+                reading = await self._read(lease, response)
+                links = list(reading.links)
             if rules is not None and rules.sitemaps:
                 links += self._links.of_sitemaps(rules.sitemaps)
-            reason = reason or _cut_short(response, page)
-        location = self._keep(lease, response, page)
+            reason = reason or _cut_short(response, reading.page)
+        location = self._keep(lease, response, reading.page)
         return Report(
             token=lease.token,
             outcome=outcome,
-            fetch=self._fetch_of(lease, response, location, page),
+            fetch=self._fetch_of(lease, response, location, reading),
             links=links,
             reason=reason,
             retry_after_ms=judgement.retry_after_ms,
             backs_off=judgement.backs_off,
+            block_code=_block_code(lease, response, reading),
+            changed=reading.comparison.changed,
+            fresh_for_ms=fresh_for_ms(response) if self._remembers or lease.digest is not None else None,
             sent_after_ms=_since(asked_at, response.started),
         )
 
@@ -262,31 +292,42 @@ class Visitor:
 
     # ------------------------------------------------------------------- bodies
 
-    async def _read(self, lease: Lease, response: Response) -> tuple[Page | None, list[Discovered]]:
-        """Read a body for what it leads to; what is not text leads nowhere."""
+    async def _read(self, lease: Lease, response: Response) -> Reading:
+        """Read a body for what it says and leads to; what is not text leads nowhere."""
         if not response.body or response.status in (204, 304):
-            return None, []
+            return Reading(comparison=self._compared(lease, response))
         if len(response.body) > READ_INLINE_BYTES:
             return await asyncio.to_thread(self._read_body, lease, response)
         return self._read_body(lease, response)
 
-    def _read_body(self, lease: Lease, response: Response) -> tuple[Page | None, list[Discovered]]:
+    def _read_body(self, lease: Lease, response: Response) -> Reading:
         body, content_type = response.body, response.content_type
+        reading = Reading(comparison=self._compared(lease, response))
         if lease.kind is Kind.SITEMAP:
             if response.status >= 400:
-                return None, []
-            return None, self._links.of_sitemap(
-                read_sitemap(body, url=lease.url), response.fetched_at, level=lease.depth
-            )
+                return reading
+            sitemap = read_sitemap(body, url=lease.url)
+            again = lease.digest is not None
+            links = self._links.of_sitemap(sitemap, response.fetched_at, level=lease.depth, again=again)
+            return reading._replace(links=links)
         if is_feed(content_type, body):
-            return None, self._links.of_feed(read_feed(body, url=lease.url), lease)
+            return reading._replace(links=self._links.of_feed(read_feed(body, url=lease.url), lease))
         if not is_html(content_type, body):
-            return None, []
+            return reading
         page = read_page(body, url=lease.url, declared_charset=response.charset_declared, agent=self._agent)
         _, nofollow = x_robots(response.header_values("x-robots-tag"), self._agent)
         if response.status >= 400:
-            return page, []
-        return page, self._links.of_page(page, lease, nofollow=nofollow or page.nofollow)
+            return reading._replace(page=page)
+        # Few pages have the word: only these are worth another reading.
+        may_be_wall = b"password" in body.lower()
+        return reading._replace(
+            page=page,
+            links=self._links.of_page(page, lease, nofollow=nofollow or page.nofollow),
+            is_login_wall=may_be_wall and is_login_wall(lease.url, decode(body, response.charset_declared)[0]),
+        )
+
+    def _compared(self, lease: Lease, response: Response) -> Comparison:
+        return compare(lease, response, remembers=self._remembers)
 
     def _keep(self, lease: Lease, response: Response, page: Page | None) -> str | None:
         """Write what was sent and received to the archive; tell where it lies."""
@@ -318,7 +359,9 @@ class Visitor:
         )
         return f"{where.file}:{where.offset}:{where.length}"
 
-    def _fetch_of(self, lease: Lease, response: Response, location: str | None, page: Page | None = None) -> Fetch:
+    def _fetch_of(self, lease: Lease, response: Response, location: str | None, reading: Reading) -> Fetch:
+        page, comparison = reading.page, reading.comparison
+        unchanged = response.status == 304  # a site need not say again what it said of the page that it has
         noindex, _ = x_robots(response.header_values("x-robots-tag"), self._agent)
         return Fetch(
             http_status=response.status,
@@ -327,14 +370,15 @@ class Visitor:
             content_type=_storable(response.content_type),
             body_bytes=len(response.raw_body),
             images_found=page.images if page else 0,
-            digest=f"sha256:{hashlib.sha256(response.body).hexdigest()}" if response.body else None,
-            etag=_storable(response.header("etag")),
-            last_modified=_storable(response.header("last-modified")),
+            digest=comparison.digest,
+            etag=_storable(response.header("etag")) or (lease.etag if unchanged else None),
+            last_modified=_storable(response.header("last-modified")) or (lease.last_modified if unchanged else None),
             content_location=location,
             title=_storable(page.title[:MAX_TITLE]) if page and page.title else None,
             links_found=len(page.links) if page else 0,
             noindex=noindex or (page is not None and page.noindex),
             redirects=redirects_to(lease),
+            similarity=comparison.similarity,
         )
 
     def _count(self, lease: Lease, response: Response) -> None:
@@ -343,6 +387,14 @@ class Visitor:
     def acknowledged(self, _lease: Lease, links: Sequence[Discovered]) -> None:
         """Note that the frontier has the links of a page, so that they need not be offered again."""
         self._links.known.update(link.url for link in links)
+
+
+def _block_code(lease: Lease, response: Response, reading: Reading) -> BlockReason | None:
+    """Tell what an answer says against its domain; a sitemap that is not for everybody says nothing."""
+    reason = reason_of_status(response.status, login_wall=reading.is_login_wall)
+    if lease.kind is Kind.PAGE or reason in (BlockReason.SERVER_ERROR, BlockReason.RATE_LIMITED):
+        return reason
+    return None
 
 
 def _cut_short(response: Response, page: Page | None) -> str | None:

@@ -76,6 +76,8 @@ class Worker:
         slots: int,
         lease_ms: int,
         run_id: str | None = None,
+        scheduled: bool = False,
+        claims: bool = False,
     ) -> None:
         self._frontier = frontier
         self._visitor = visitor
@@ -84,6 +86,8 @@ class Worker:
         self._slots = slots
         self._lease_ms = lease_ms
         self._run_id = run_id
+        self._scheduled = scheduled
+        self._claims = claims
         self._visits: dict[Token, _Visit] = {}
         self._reports: list[_Waiting] = []
         self._something_to_report = asyncio.Event()
@@ -156,6 +160,9 @@ class Worker:
             crawl=self._crawl,
             run_id=self._run_id,
             lease_ms=self._lease_ms,
+            scheduled=self._scheduled,
+            fair=True,
+            claims=self._claims,
         )
         return await _patiently(
             partial(self._frontier.lease, request, wait_s=BUSY_WAIT_S if self._visits else self._wait_s)
@@ -169,7 +176,10 @@ class Worker:
             answer = await self._acknowledged(await self._with_few_links(lease.crawl, report))
             if answer.verdict is Verdict.REJECTED:
                 await self._charge(lease, asked_at, answer.detail)
-            elif answer.verdict is not Verdict.LEASE_LOST:
+            elif answer.verdict is Verdict.LEASE_LOST:
+                # Where the claim on its domain was lost, the lease is still there, and nobody could fetch the page.
+                await _patiently(partial(self._frontier.release, [lease.token]))
+            else:
                 self._visitor.acknowledged(lease, links)
         except Exception as error:  # of the store or of the archive: the next page would fare no better
             self._failure = self._failure or error

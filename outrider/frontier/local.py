@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 
+from outrider.frontier.claiming import Claiming
 from outrider.frontier.presence import Presence
 from outrider.frontier.protocol import Work
 from outrider.model.errors import StoreError
@@ -36,7 +37,8 @@ in a hundred waited 67 ms, and 20 ms in parts. The parts take a third longer: so
 class LocalFrontier:
     """A `Frontier` over a store of this process; use it as a context manager.
 
-    `on_death` is told of each worker that died, after its leases were returned; told twice where it raises.
+    `on_death` is told of each worker that died, after its leases were returned; told twice where it raises. With a
+    `claiming`, who leases is enlisted in its mode, and may lease under claims.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class LocalFrontier:
         urls: UrlStore,
         presence: Presence | None = None,
         on_death: Callable[[str], Awaitable[None]] | None = None,
+        claiming: Claiming | None = None,
     ) -> None:
         self._urls = urls
         self._presence = presence
         self._on_death = on_death
+        self._claiming = claiming
         self._turns: defaultdict[str | None, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One waiter for each crawl looks, the others queue behind it."""
         self._news = asyncio.Event()
@@ -66,6 +70,11 @@ class LocalFrontier:
             self._upkeep.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._upkeep
+        if self._claiming is not None:
+            try:
+                await self._claiming.close()
+            except StoreError as error:
+                logger.warning("claims could not be given back, they expire: %s", error)
 
     async def add(self, crawl: str, items: Sequence[Discovered]) -> list[AddResult]:
         """Store what is new; of a batch that is interrupted, whole parts may be stored."""
@@ -84,11 +93,11 @@ class LocalFrontier:
             async with asyncio.timeout(wait_s):
                 await turn.acquire()
         except TimeoutError:  # others have waited for longer: one look is all there is time for
-            return await self._ask(request)
+            return await self.lease_now(request)
         try:
             while True:
                 news, version = self._news, self._urls.version()
-                work = await self._ask(request)
+                work = await self.lease_now(request)
                 left_s = until - time.monotonic()
                 if work.grant.leases or left_s <= 0:
                     return work
@@ -108,9 +117,15 @@ class LocalFrontier:
             if version is not None and self._urls.version() != version:
                 return
 
-    async def _ask(self, request: LeaseRequest) -> Work:
+    async def lease_now(self, request: LeaseRequest) -> Work:
+        """Hand out what is ready at this moment; who asks so queues behind nobody."""
+        if self._claiming is not None:
+            await self._claiming.before(request)
         asked_at = time.monotonic()
-        return Work(await self._urls.lease(request), asked_at)
+        grant = await self._urls.lease(request)
+        if self._claiming is not None and await self._claiming.after(request, len(grant.leases)) and not grant.leases:
+            grant = await self._urls.lease(request)
+        return Work(grant, asked_at)
 
     async def renew(self, tokens: Sequence[Token]) -> list[Renewal]:
         """Prolong leases that are live."""
@@ -154,9 +169,13 @@ class LocalFrontier:
         if self._presence is not None:
             for worker in self._presence.dead():
                 returned += await self._urls.reap(worker=worker)
+                if self._claiming is not None:
+                    await self._claiming.dismiss(worker)
                 if self._on_death is not None:
                     await self._on_death(worker)
                 self._presence.forget(worker)
+        if self._claiming is not None:
+            await self._claiming.tidy()
         if returned:
             logger.info("returned %d leases", len(returned))
             self.tell()

@@ -23,15 +23,16 @@ class Presence:
         folder.mkdir(parents=True, exist_ok=True)
         self.worker = new_uuid7()
         """The name under which this process leases; never used before, so nobody else's death is ours."""
-        self._path = folder / f"{self.worker}{SUFFIX}"
+        self.path = folder / f"{self.worker}{SUFFIX}"
+        """The file that this process keeps locked while it lives."""
         self._descriptor = self._hold()
 
     def _hold(self) -> int:
         # Nobody may see the file before it is locked: it would stand for a process that is dead.
-        beginning = self._path.with_suffix(BEGINNING)
+        beginning = self.path.with_suffix(BEGINNING)
         descriptor = os.open(beginning, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        beginning.rename(self._path)
+        beginning.rename(self.path)
         return descriptor
 
     def dead(self) -> list[str]:
@@ -68,5 +69,5 @@ class Presence:
     def close(self, *, owes_nothing: bool = True) -> None:
         """Leave; where leases could not be given back, the file stays for the next process that looks."""
         if owes_nothing:
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
         os.close(self._descriptor)

@@ -25,6 +25,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """The page asks not to be shown in search results."""
     redirects: tuple[str, ...] = ()
     """The addresses that led here, the first one first."""
+    similarity: int | None = None
+    """A hash of the main text, signed, of 64 bits: those of pages that say nearly the same differ in few."""
 
 
 class ArtifactHorizon(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,9 @@ from outrider.model.machines import DomainStatus
 CLAIM_MS: Final = 30 * 60_000
 """How long a claim lasts unless it is renewed; its holder renews it every third of that."""
 
+REST_MS: Final = 60_000
+"""A claimed domain of which nothing can be fetched for so long is given back."""
+
 MAX_SOURCE_CHARACTERS: Final = 100
 MAX_REASON_CODE_CHARACTERS: Final = 50
 
@@ -136,6 +139,16 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     domain_id: str
     version: int
     expires_at: datetime
+
+
+class ClaimTally(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a worker's claims when they were tended."""
+
+    held: int
+    claimed: list[str]
+    """The domains that are new among them."""
+    released: int
+    """How many were given back, because nothing of theirs can be fetched soon."""
 
 
 class WorkerClaims(msgspec.Struct, frozen=True, kw_only=True):

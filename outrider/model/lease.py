@@ -51,6 +51,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int
     etag: str | None = None
     last_modified: str | None = None
+    digest: str | None = None
+    """Of the body that the last fetch brought, for a worker to compare with."""
+    similarity: int | None = None
     robots_version: str | None = None
     metadata: Mapping[str, object] | None = None
 
@@ -111,6 +114,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     block_code: str | None = None
     """What the trouble says of the whole domain: a `BlockReason`. None for a good answer, and for trouble that says
     nothing of it."""
+    changed: bool | None = None
+    """Whether the page says something else than at the last fetch; None where there was none, or nobody can tell."""
+    fresh_for_ms: int | None = None
+    """For how long the answer promised not to change."""
     sent_after_ms: int | None = 0
     """From the grant of the lease to the start of the request; None where nothing was sent."""
     robots: Robots | None = None

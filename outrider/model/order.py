@@ -50,6 +50,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a crawl waits for what cannot be fetched yet before it counts as complete."""
     fresh: bool = False
     """Forget what the crawl knows before it begins."""
+    refresh: bool = False
+    """Fetch the pages of the crawl again that are due, at most `max_pages` of them; seeds may then be left out."""
 
 
 class OrderLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -55,6 +55,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unreachable_rest_ms: int = 7 * DAY_MS
     exhausted_rest_ms: int = 14 * DAY_MS
     """At the latest so long after all its pages were crawled a domain is due for a refresh."""
+    refresh_first_ms: int = DAY_MS
+    """After how long a page is fetched again of which no more is known."""
+    refresh_shortest_ms: int = 3_600_000
+    """Pages are fetched again at most so often, and at least as often as `exhausted_rest_ms` says."""
+    refresh_balance_ms: int = DAY_MS
+    """Pages that change so often are fetched about as often as they change; the shorter, the more fetches in all."""
+    refresh_gone_retry_ms: int = 7 * DAY_MS
+    """After how long a page is tried again that was gone; doubled each time."""
+    refresh_max_gone: int = 3
+    """A page that was gone so many times in a row is not tried again."""
     priority_rank: int = 1000
     """Points that the first of a list of seeds has for its place; so with the next four."""
     priority_image_yield: int = 1000

@@ -108,6 +108,8 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: Kind = Kind.PAGE
     due_in_ms: int = 0
     discovery_type: DiscoveryType = DiscoveryType.LINK
+    changed_at: int | None = None
+    """When its sitemap says that it changed last, in milliseconds: a page that was fetched before is then due."""
     metadata: Mapping[str, object] | None = None
 
 

@@ -84,6 +84,7 @@ def admit(items: Sequence[Discovered], rules: CrawlRules, first: int = 0) -> Adm
         same = (
             kind is like.kind and priority is like.priority and depth is like.depth and due is like.due_in_ms
             and how is like.discovery_type and key is None and found_metadata is None
+            and item.changed_at is None
         )  # fmt: skip
         metadata = None
         if not same:
@@ -125,6 +126,9 @@ def _checked(item: Discovered) -> AddResult | str | None:
         value = getattr(item, field)
         if type(value) is not int or not 0 <= value <= most:
             return _rejected(reason, field, value)
+    changed_at = item.changed_at
+    if changed_at is not None and (type(changed_at) is not int or not 0 <= changed_at < NEVER):
+        return _rejected(Refusal.BAD_DUE, "changed_at", changed_at)
     if type(item.kind) is not Kind:
         return _rejected(Refusal.BAD_KIND, "kind", item.kind)
     if type(item.discovery_type) is not DiscoveryType:

@@ -9,11 +9,12 @@ Both ask the same keys. The application opens nothing by itself: `open_service` 
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
+from outrider.frontier.claiming import Claiming
 from outrider.frontier.local import LocalFrontier
 from outrider.model.settings import Settings
 from outrider.service.grpc.app import GrpcApp
@@ -104,7 +105,10 @@ async def open_service(
     `only_local` says that nobody but this machine can reach the service: such a one needs no keys until there are
     some. All others need them always. `allow_private` lets clients add URLs of private addresses.
     """
-    async with await open_store(dsn, settings) as stores, LocalFrontier(stores.urls) as frontier:
+    async with AsyncExitStack() as stack:
+        stores = await stack.enter_async_context(await open_store(dsn, settings))
+        claiming = Claiming(stores.control, settings or Settings())
+        frontier = await stack.enter_async_context(LocalFrontier(stores.urls, claiming=claiming))
         keys = Keys(stores.control, open_without_keys=only_local, rate=rate)
         backend = Backend(stores, frontier, keys, Metrics(), asyncio.Event(), max_body_bytes, allow_private)
         yield Service(backend)

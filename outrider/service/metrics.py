@@ -22,6 +22,7 @@ from outrider.model.lease import LeaseGrant, ReportAnswer
 from outrider.model.machines import JobStatus
 from outrider.model.quota import Quota
 from outrider.model.task import AddResult, Counts, CrawlState
+from outrider.service.domain_metrics import DomainMetrics
 from outrider.store.opening import Stores
 from outrider.store.protocols import ControlStore, UrlStore
 
@@ -77,6 +78,7 @@ class Metrics:
         self._runner_failures = Counter(
             "outrider_runner_failures", "Runners that were no good, by kind of error.", ["kind"], registry=registry
         )
+        self._domains = DomainMetrics(registry)
         self._read_at = -FRESH_S
 
     def added(self, results: Sequence[AddResult]) -> None:
@@ -124,6 +126,7 @@ class Metrics:
         if time.monotonic() - self._read_at > FRESH_S:
             await self._read_jobs(stores.control)
             await self._read_crawls(stores.urls)
+            await self._domains.read(stores.control)
             self._read_at = time.monotonic()
         return generate_latest(self._registry)
 

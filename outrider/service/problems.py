@@ -15,6 +15,7 @@ from outrider.control.desk import IdempotencyConflict
 from outrider.control.orders import OrderRefused
 from outrider.model.api_key import UnknownKey
 from outrider.model.domain import UnknownDomain
+from outrider.model.domain_view import DomainInUse
 from outrider.model.errors import (
     ClaimLost,
     CrawlConflict,
@@ -111,6 +112,7 @@ KINDS: Final[Mapping[type[OutriderError], Kind]] = {
     CrawlConflict: Kind("crawl-conflict", 409, "The crawl exists with other rules"),
     InvalidTransition: Kind("invalid-transition", 409, "There is no such step"),
     ClaimLost: Kind("claim-lost", 409, "The claim is lost"),
+    DomainInUse: Kind("domain-in-use", 409, "The domain has URLs of its own"),
     JobConflict: Kind("job-conflict", 409, "The job is in another state"),
     JobUnfinished: Kind("job-unfinished", 409, "The job is not complete"),
     IdempotencyConflict: Kind("idempotency-conflict", 409, "The idempotency key was used for another request"),

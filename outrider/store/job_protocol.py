@@ -21,6 +21,7 @@ from outrider.model.job import (
 from outrider.model.machines import DesiredState, JobStatus
 from outrider.model.order import OrderLimits
 from outrider.model.quota import JobQuota
+from outrider.model.schedule import Schedule
 
 
 class JobStore(Protocol):
@@ -153,4 +154,23 @@ class JobStore(Protocol):
         self, *, stale_after_ms: int = ..., limit: int = ..., now: int | None = None
     ) -> list[Job]:
         """Take jobs from runners that fell silent; what the user asked for wins over another run."""
+        ...
+
+    async def put_schedule(self, request: JobRequest, *, every_ms: int, now: int | None = None) -> Schedule:
+        """Have a request submitted at once, and again and again after so long.
+
+        Without a crawl it gets one of its own, the same each time. Raises `JobConflict` where the crawl has a schedule.
+        """
+        ...
+
+    async def list_schedules(self) -> list[Schedule]:
+        """List all schedules by crawl."""
+        ...
+
+    async def remove_schedule(self, schedule_id: str) -> None:
+        """Remove a schedule, not the jobs that came of it; raises `UnknownSchedule`."""
+        ...
+
+    async def submit_due(self, *, most: int = ..., now: int | None = None) -> list[Job]:
+        """Submit what schedules have due, each once however many look; tell which jobs came of it."""
         ...

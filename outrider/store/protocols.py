@@ -21,7 +21,16 @@ from outrider.model.batch import (
     UrlFilter,
     UrlRange,
 )
-from outrider.model.domain import Claim, ClaimOverview, Domain, DomainChange, DomainSeed, DomainStep, PriorityBatch
+from outrider.model.domain import (
+    Claim,
+    ClaimOverview,
+    ClaimTally,
+    Domain,
+    DomainChange,
+    DomainSeed,
+    DomainStep,
+    PriorityBatch,
+)
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.job import (
     CrawlProgress,
@@ -55,6 +64,8 @@ from outrider.model.task import (
     TaskPage,
     WaitingQueue,
 )
+from outrider.store.backfill_protocol import BackfillStore
+from outrider.store.domain_protocol import DomainCare
 from outrider.store.job_protocol import JobStore
 
 
@@ -124,6 +135,29 @@ class UrlStore(Protocol):
 
     async def retry_failed(self, crawl: str, which: TaskFilter = ..., *, now: int | None = None) -> int:
         """Give FAILED tasks a fresh start; tell how many."""
+        ...
+
+    async def reopen(
+        self,
+        crawl: str,
+        *,
+        domain: str | None = None,
+        everything: bool = False,
+        most: int = ...,
+        now: int | None = None,
+    ) -> int:
+        """Make COMPLETED pages PENDING again that are due for a refresh, of the crawl or of one domain; tell how many.
+
+        `everything` takes all pages of the domain, due or not, but those that were dropped because they are gone.
+        """
+        ...
+
+    async def enrol(self, crawl: str) -> int:
+        """Begin to remember the pages that were completed while refreshing was off; tell how many."""
+        ...
+
+    async def is_refreshed(self, crawl: str) -> bool:
+        """Tell whether anything is remembered of a crawl's pages."""
         ...
 
     async def counts(self, crawl: str, key: str | None = None) -> Counts:
@@ -277,8 +311,8 @@ class UrlStore(Protocol):
         ...
 
 
-class ControlStore(JobStore, Protocol):
-    """The control plane: domains, claims, jobs, runs, workers, API keys, outbox."""
+class ControlStore(JobStore, DomainCare, BackfillStore, Protocol):
+    """The control plane: domains, backfills, claims, jobs, runs, workers, API keys, outbox."""
 
     async def remember_domains(self, seeds: Sequence[DomainSeed], *, now: int | None = None) -> list[AddResult]:
         """Store the domains that are new and fill what others lack; one answer for each seed, in order."""
@@ -317,6 +351,10 @@ class ControlStore(JobStore, Protocol):
         """
         ...
 
+    async def refresh_candidates(self, *, limit: int = ..., now: int | None = None) -> list[str]:
+        """Name the domains whose refresh is due: exhausted ones, and those that were woken; the best yield first."""
+        ...
+
     async def recalculate_priorities(
         self, *, after: str = "", limit: int = ..., now: int | None = None
     ) -> PriorityBatch:
@@ -341,6 +379,22 @@ class ControlStore(JobStore, Protocol):
 
     async def release_claims(self, worker: str, held: Sequence[Claim], *, now: int | None = None) -> list[bool]:
         """Give claims up; False for one that was lost before."""
+        ...
+
+    async def tend_claims(
+        self,
+        worker: str,
+        crawl: str,
+        wanted: int,
+        *,
+        claim_ms: int = ...,
+        rest_ms: int = ...,
+        now: int | None = None,
+    ) -> ClaimTally:
+        """Give back what rests, prolong what is a third over, and claim domains of which a crawl has something ready.
+
+        The best of those that are ready come first, and at most `wanted` are taken. Claims that are lost stay lost.
+        """
         ...
 
     async def release_all_claims(self, worker: str | None = None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from outrider.cli.serve import _is_loopback
+from outrider.cli.serve import is_loopback
 from outrider.model.api_key import Role
 from outrider.model.task import CrawlLimits, Discovered
 from outrider.service.client import connect
@@ -111,4 +111,4 @@ async def test_half_of_what_tls_needs_is_refused(tmp_path: Path) -> None:
      ("::", False), ("10.0.0.1", False), ("example.org", False), ("localhost.example", False)],
 )  # fmt: skip
 def test_only_what_nobody_else_can_reach_is_this_machine(host: str, is_so: bool) -> None:
-    assert _is_loopback(host) is is_so
+    assert is_loopback(host) is is_so

@@ -13,8 +13,8 @@ from outrider.store.sql import migrate
 from tests.servers import Databases
 
 CONTENT_TABLES = (
-    "crawl_log", "run_counts", "counts", "leases", "task_metadata", "tasks", "robots", "gates", "queues",
-    "crawls", "outbox", "workers", "job_history", "crawl_jobs", "domain_history", "domains", "crawl_runs",
+    "schedules", "revisits", "crawl_log", "run_counts", "counts", "leases", "task_metadata", "tasks", "robots", "gates",
+    "queues", "crawls", "outbox", "workers", "job_history", "crawl_jobs", "domain_history", "domains", "crawl_runs",
 )  # fmt: skip
 
 

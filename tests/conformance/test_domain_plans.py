@@ -11,7 +11,7 @@ from tests.conformance.controlling import NOW, check_plan, execute, plan_of
 from tests.conformance.test_domains_and_claims import remember
 from tests.conformance.test_job_plans import RecordingEngine
 from tests.conformance.test_plans import OF_CONTROL
-from tests.everything import use_every_domain_operation
+from tests.everything import use_every_step_of_domains
 
 SMART = Settings(enable_smart_scheduling=True, enable_refresh_mode=True)
 FUTURE = "'2099-01-01T00:00:00.000Z'"
@@ -22,9 +22,7 @@ async def test_every_statement_on_domains_is_used(place: Place) -> None:
     async with await open_store(place.dsn, SMART) as stores:
         assert isinstance(stores.control, SqlControlStore)
         engine = RecordingEngine(stores.control._engine)
-        await use_every_domain_operation(
-            Stores(urls=SqlUrlStore(engine, SMART), control=SqlControlStore(engine, SMART))
-        )
+        await use_every_step_of_domains(Stores(urls=SqlUrlStore(engine, SMART), control=SqlControlStore(engine, SMART)))
         assert engine.names >= OF_CONTROL | priorities.catalogue(PriorityWeights()).keys()
 
 

@@ -44,7 +44,8 @@ async def test_a_lease_carries_all_that_the_fetch_needs(urls: UrlStore) -> None:
     assert msgspec.structs.asdict(leased) == {
         "token": leased.token, "crawl": "c", "key": "a.example", "url": item.url, "domain": "a.example",
         "kind": Kind.IMAGE, "depth": 2, "priority": 5, "attempt": 1, "discovery_type": DiscoveryType.LINK,
-        "lease_ms": 120 * SECOND, "etag": None, "last_modified": None, "robots_version": None,
+        "lease_ms": 120 * SECOND, "etag": None, "last_modified": None, "digest": None, "similarity": None,
+        "robots_version": None,
         "metadata": {"m": 1},
     }  # fmt: skip
 

@@ -48,17 +48,18 @@ LATER = NOW + 2 * HOUR_MS
 MANY_ROWS = sum(CHUNKS)
 
 LARGE = {"tasks", "task_metadata", "queues", "gates", "robots", "leases", "counts", "run_counts", "crawl_log",
-         "domains"}  # fmt: skip
+         "domains", "revisits"}  # fmt: skip
 
 WHOLE_CRAWL = {
     "delete_crawl_counts", "delete_crawl_leases", "delete_crawl_metadata", "delete_crawl_queues",
-    "delete_crawl_scope", "delete_crawl_tasks", "keep_counts", "lock_queues_of_crawl", "scope_roots", "wake_crawl",
+    "delete_crawl_revisits", "delete_crawl_scope", "delete_crawl_tasks", "keep_counts", "lock_queues_of_crawl",
+    "scope_roots", "wake_crawl",
 }  # fmt: skip
 """Statements that are about everything in a crawl."""
 
-WHOLE_QUEUE = {"delete_queue_leases", "delete_queue_tasks", "delete_queue_metadata"}
+WHOLE_QUEUE = {"delete_queue_leases", "delete_queue_tasks", "delete_queue_metadata", "delete_queue_revisits"}
 
-IN_ORDER = {"list_tasks", "list_queues", "tasks_in_order", "retry_tasks"}
+IN_ORDER = {"list_tasks", "list_queues", "tasks_in_order", "retry_tasks", "is_refreshed"}
 """Statements that go through a crawl in the order of an index, up to a limit."""
 
 FILL = f"""
@@ -94,7 +95,10 @@ SELECT {{hash}}, 1, {{key}}, {{other_hash}}, {{hash}}, {{key}}, 0, {{key}}, 'r',
 INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, kind, outcome, verdict, http_status,
                        images_found, discovery_type, depth, leased_at, reported_at)
 SELECT 'big', {{key}}, {{key}}, {{hash}}, {{hash}}, 1, {{key}}, 0, 'done', 'completed', 200, 0, 0, 0, 0, 0
-  FROM {{numbers}} WHERE i % 4 = 0
+  FROM {{numbers}} WHERE i % 4 = 0;
+INSERT INTO revisits (crawl_id, key, hash, domain, due_at, visited_at, interval_ms, spread, changed_at, streak, visits,
+                      gone, changes)
+SELECT 1, {{key}}, {{other_hash}}, {{key}}, {NOW} + i, {NOW}, 1, 1, {NOW}, 0, 0, 0, 0 FROM {{numbers}}
 """
 
 IN_SQLITE = {
@@ -213,7 +217,7 @@ def sqlite_plans(big_file: Path) -> dict[str, set[str]]:
     connection.execute("BEGIN")
     connection.execute("UPDATE crawls SET state = 'paused'")
     engine = ExplainingEngine(connection)
-    asyncio.run(use_every_operation(SqlUrlStore(engine)))
+    asyncio.run(use_every_operation(SqlUrlStore(engine, Settings(enable_refresh_mode=True))))
     connection.execute("ROLLBACK")
     connection.close()
     return engine.plans

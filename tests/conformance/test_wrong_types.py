@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from outrider.model.backfill import BackfillKind
 from outrider.model.batch import KnownUrl, QueueChange, ServeRequest
 from outrider.model.domain import DomainChange, DomainSeed
 from outrider.model.errors import InvalidInput, OutriderError
@@ -43,13 +44,14 @@ GOOD: dict[str, Any] = {
     "request": LeaseRequest(worker="w", request_id="r", slots=1), "tokens": [], "reports": [], "url": "https://a.org/",
     "after": 0, "roots": [], "key": "a.org", "domain": "a.org", "before": 0, "items": [], "active": True, "seeds": [],
     "change": QueueChange(), "worker": "w", "number": 1, "held": [], "job_id": ID, "epoch": 1, "desired": "pause",
-    "kind": RunKind.CRAWL, "run_id": ID, "status": RunStatus.COMPLETED, "ttl_ms": 1_000, "worker_id": "w",
+    "kind": RunKind.CRAWL, "run_id": ID, "status": RunStatus.COMPLETED, "ttl_ms": 1_000, "worker_id": "w", "wanted": 1,
     "key_id": "k", "messages": [], "ids": [], "message": ID, "error": "e", "retry_in_ms": 1, "topic": "t", "most": 1,
     "max_pages_per_run": 1, "digest": "d" * 64, "role": "read", "crawls": (), "settings": QueueSettings(),
+    "backfill_id": "b", "source": "s", "pasts": [], "position": None, "rows_read": 0, "rows_refused": 0,
     "identity": WorkerIdentity(
         worker_id="w", kind=WorkerKind.WORKER, mode=WorkerMode.PLAIN, host="h", process_id=1, lock_path=None
     ),
-    "conduct": {}, "jobs": [],
+    "conduct": {}, "jobs": [], "until": 1, "into": "b.org", "every_ms": 1_000, "schedule_id": ID,
     "ending": JobEnding(outcome=JobStatus.COMPLETED),
 }  # fmt: skip
 OF_METHOD: dict[str, dict[str, Any]] = {
@@ -61,8 +63,10 @@ OF_METHOD: dict[str, dict[str, Any]] = {
         "change": DomainChange(source=DomainStatus.PENDING, target=DomainStatus.ACTIVE, expected_version=0)
     },
     "submit_job": {"request": JobRequest(payload={})},
+    "put_schedule": {"request": JobRequest(payload={})},
     "set_desired_state": {"desired": DesiredState.PAUSE},
     "open_run": {"settings": {}},
+    "begin_backfill": {"kind": BackfillKind.SCRAPY},
 }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,9 @@ from outrider.demo.site import SiteOptions
 from outrider.model.settings import Settings
 from outrider.model.task import CrawlLimits, CrawlRules, Discovered, DiscoveryType
 from outrider.store.opening import open_store
+from outrider.store.sql import migrate
 from tests.control.supervised import RUNNER, Visits, wait_for
+from tests.servers import PostgresServer
 
 SLOW = CrawlLimits(delay_ms=200, robots=False)
 FAST = CrawlLimits(delay_ms=0, concurrency=4, robots=False)
@@ -133,10 +136,10 @@ async def test_what_keeps_it_from_working_is_told_with_whether_it_may_pass(dsn: 
     assert (event.error.kind, event.error.transient) == ("unknown_crawl", False)
     await runner.leave()
     runner = await RunnerProcess.start(RUNNER)
-    runner.begin(msgspec.structs.replace(begin(dsn), reach=Reach(store="postgresql://127.0.0.1:9/none")))
+    runner.begin(msgspec.structs.replace(begin(dsn), reach=Reach(store=f"{dsn}/in/a/file")))
     event = await next_event(runner)
     assert isinstance(event, Failed)
-    assert (event.error.kind, event.error.transient) == ("store_unavailable", True)
+    assert event.error.transient, event
     await runner.leave()
 
 
@@ -148,3 +151,25 @@ async def test_signals_of_a_terminal_are_left_to_the_supervisor() -> None:
     await wait_for(lambda: runner._heard_at > heard_at, "another line")
     assert runner.is_alive
     await runner.leave()
+
+
+async def test_one_that_is_frozen_while_it_starts_is_ended() -> None:
+    runner = await RunnerProcess.start(("sh", "-c", "kill -STOP $$"), within_s=0.2)
+    assert await next_event(runner) == Died(-signal.SIGKILL)
+    assert not runner.is_alive
+
+
+async def test_it_waits_for_a_store_that_is_being_restarted(private_postgres: Callable[..., PostgresServer]) -> None:
+    async with DemoServer(SiteOptions(pages=3, oddities=False)) as site:
+        server = private_postgres()
+        dsn = server.create_database()
+        await asyncio.to_thread(migrate.upgrade, dsn)
+        await seeded(dsn, site, FAST)
+        server.stop()
+        runner = await RunnerProcess.start(RUNNER)
+        runner.begin(begin(dsn))
+        heard_at = runner._heard_at
+        await wait_for(lambda: runner._heard_at > heard_at, "another line")
+        server.start()
+        assert await next_event(runner) == Ended("drained")
+        await runner.leave()

@@ -1,27 +1,31 @@
 """`outrider supervise` and `outrider serve --with-runners` as processes: what they leave behind, however they end."""
 
+import asyncio
 import signal
+import urllib.error
+import urllib.request
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import psutil
+import pytest
 
 from outrider.demo.server import DemoServer
 from outrider.demo.site import SiteOptions
 from outrider.model.machines import JobStatus
 from outrider.model.order import JobOrder
 from outrider.service.job_client import RemoteDesk
-from tests.cli.commands import Command, command
+from tests.cli.commands import Command, command, free_port
 from tests.conformance.backends import Place
 from tests.control.supervised import ENVIRONMENT, Visits, Watched, runners_of, send, wait_for, watched
 
 PAGES = 60
 
 
-async def supervise(stack: AsyncExitStack, at: Watched, folder: Path, name: str) -> Command:
+async def supervise(stack: AsyncExitStack, at: Watched, folder: Path, name: str, *more: str) -> Command:
     """Start a supervisor in a process of its own."""
     arguments = ("supervise", "--runners", "1", "--allow-private", "--no-warc", "--store", at.place.dsn, "--data", name)
-    started = await stack.enter_async_context(command(folder, *arguments, environment=ENVIRONMENT))
+    started = await stack.enter_async_context(command(folder, *arguments, *more, environment=ENVIRONMENT))
     await started.says("supervising")
     return started
 
@@ -32,6 +36,14 @@ async def runner_at_work(at: Watched, supervising: Command, reached: int) -> psu
     runners = runners_of(supervising.process.pid)
     assert runners
     return runners[0]
+
+
+def _metrics_of(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/jobs", timeout=10)
+    return text
 
 
 async def is_gone(process: psutil.Process) -> None:
@@ -49,11 +61,15 @@ async def test_a_runner_whose_supervisor_is_killed_stops_itself_and_another_supe
         first.process.kill()
         await is_gone(runner)
         assert (await at.job(job)).status is JobStatus.PROCESSING, "nobody could say so"
-        second = await supervise(stack, at, tmp_path, "second")
+        port = free_port()
+        second = await supervise(stack, at, tmp_path, "second", "--metrics", f"127.0.0.1:{port}")
         assert f"Recovering stale job {job.id} (Retry 1/3)" in await second.says("Recovering")
         ended = await at.becomes(job, JobStatus.COMPLETED)
         assert (ended.epoch, ended.retry_count) == (2, 1)
         await at.check_whole(job, PAGES)
+        metrics = await asyncio.to_thread(_metrics_of, port)
+        assert 'outrider_jobs_recovered_total{status="pending"} 1.0' in metrics
+        assert 'outrider_jobs_left_total{status="completed"} 1.0' in metrics
 
 
 async def test_a_supervisor_that_was_stopped_for_too_long_can_change_nothing_when_it_goes_on(

@@ -5,18 +5,21 @@ import signal
 import time
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
+from outrider.control.desk import LocalDesk
 from outrider.model.job import JobRequest, RunStatus
 from outrider.model.machines import DesiredState, JobStatus
+from outrider.model.order import OrderLimits
 from outrider.model.task import Kind
 from tests.conformance.backends import Place
-from tests.control.supervised import runner_of, send, wait_for, wait_until, watched
+from tests.control.supervised import QUICK, runner_of, send, wait_for, wait_until, watched
 from tests.crawler.crawling import machine_is_overloaded
 
 PAGES = 60
-MANY = 200
+MANY = 300
 LONG: dict[str, Any] = {"delay": 0.15, "per_domain": 1, "robots": False}
 """An order that keeps a runner busy for as long as a test needs."""
 WISHES = [(DesiredState.PAUSE, JobStatus.PAUSED), (DesiredState.CANCEL, JobStatus.CANCELLED)]
@@ -132,6 +135,28 @@ async def test_a_pause_stops_a_runner_and_a_resumption_goes_on_with_the_same_run
     assert at.visits.paths.total() > seen
 
 
+async def test_a_wish_is_heard_long_before_the_next_beat(sqlite_place: Place) -> None:
+    rarely = msgspec.structs.replace(QUICK, beat_every_ms=60_000, stale_after_ms=300_000)
+    async with watched(sqlite_place, pages=PAGES) as at, at.supervised(settings=rarely):
+        job = await at.submit(**LONG)
+        await at.visits.reach(3)
+        await at.stores.control.set_desired_state(job.id, DesiredState.PAUSE)
+        await at.becomes(job, JobStatus.PAUSED)
+
+
+async def test_the_percentage_of_a_job_is_that_of_its_progress_also_after_a_change_of_its_limit(
+    sqlite_place: Place,
+) -> None:
+    async with watched(sqlite_place, pages=PAGES) as at, at.supervised():
+        job = await at.submit(delay=0.03, max_pages=PAGES * 10)
+        await at.visits.reach(PAGES // 4)
+        await at.stores.control.amend_job(job.id, limits=OrderLimits(max_pages=PAGES))
+        await at.stores.control.set_desired_state(job.id, DesiredState.PAUSE)
+        paused = await at.becomes(job, JobStatus.PAUSED)
+        progress = await LocalDesk(at.stores).progress(job.id)
+    assert paused.progress_percentage == progress.percentage > 10
+
+
 async def test_a_cancel_ends_a_runner_and_all_leases_of_its_crawl(place: Place) -> None:
     async with watched(place, pages=PAGES) as at, at.supervised():
         job = await at.submit(**LONG)
@@ -212,6 +237,7 @@ async def test_idle_runners_join_the_crawl_with_most_to_do_and_leave_it_for_a_jo
         await wait_for(lambda: helper.runner is not None and helper.runner.progress.fetched > 0, "help")
         small = await at.submit(max_pages=1, seeds=(f"{at.site.base_url}/page/1",))
         await at.becomes(small, JobStatus.COMPLETED)
+        assert helper.is_leaving
         await at.becomes(large, JobStatus.COMPLETED)
         counts = await at.stores.urls.counts_by_kind(large.crawl)
         assert counts[Kind.PAGE].completed == 6 * MANY

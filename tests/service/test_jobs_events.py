@@ -178,6 +178,13 @@ async def test_where_nothing_can_follow_the_answer_is_204_until_the_job_is_retri
         assert steps(await stream.rest()) == ["cancelled"]
 
 
+async def test_a_stream_after_a_step_that_there_never_was_ends_with_the_job(served: Served) -> None:
+    job_id = await submitted(served)
+    async with following(served, job_id, last_event_id=str(2**62)) as stream:
+        await stores_of(served).control.set_desired_state(job_id, DesiredState.CANCEL)
+        assert steps(await stream.rest()) == []
+
+
 async def test_a_stream_goes_on_over_a_restart_of_the_service_without_loss_or_doubling(port: Port, dsn: str) -> None:
     heard: list[str] = []
     async with port.serving(dsn) as served:

@@ -7,6 +7,7 @@ import pytest
 from outrider.model.api_key import Role
 from outrider.model.machines import JobStatus
 from outrider.model.quota import JobQuota
+from outrider.model.task import CrawlLimits, CrawlState
 from outrider.service import keys
 from outrider.service.keys import create_key
 from tests.service.job_serving import (
@@ -175,3 +176,22 @@ async def test_only_an_operator_begins_a_crawl_of_others_anew(served: Served) ->
     again = await submitted(served, ada, crawl="news", fresh=True)
     await served.ask("POST", f"/v1/jobs/{again}/cancel", headers=ada)
     assert (await submit(served, bob, crawl="news")).status == 202, "to go on with it is no harm"
+
+
+async def test_nobody_gets_past_a_live_job_by_way_of_its_crawl(served: Served) -> None:
+    stores = stores_of(served)
+    ada, bob = await bearer(served, "ada", max_pages_per_job=5), await bearer(served, "bob")
+    job_id = await submitted(served, ada)
+    await stores.urls.create_crawl(job_id, limits=CrawlLimits(max_pages=5))
+    for headers, path, body in (
+        (bob, "/state", {"state": "cancelled"}),
+        (bob, "", {"limits": {"delay_ms": 0}}),
+        (ada, "", {"limits": {"max_pages": 1_000_000}}),
+    ):
+        answer = await served.ask("PUT", f"/v1/crawls/{job_id}{path}", body, headers=headers)
+        assert (answer.status, answer.json["type"]) == (409, "urn:outrider:problem:job-conflict")
+    crawl = await stores.urls.get_crawl(job_id)
+    assert (crawl.state, crawl.limits.max_pages) == (CrawlState.RUNNING, 5)
+    await finished(stores, await claimed(stores), JobStatus.FAILED, error_message="broken")
+    after = await served.ask("PUT", f"/v1/crawls/{job_id}/state", {"state": "paused"}, headers=ada)
+    assert after.status == 200

@@ -15,9 +15,13 @@ from outrider.model.errors import StoreError, StoreReadOnly, StoreUnavailable
 from outrider.model.lease import Lease, LeaseRequest, Outcome, Report, Verdict
 from outrider.model.task import CrawlLimits, Discovered
 from outrider.policy.admission import KNOWN, NEW
+from outrider.store.dsn import PostgresDsn
 from outrider.store.opening import Stores, open_store
 from outrider.store.protocols import UrlStore
 from outrider.store.sql import migrate
+from outrider.store.sql.postgres.connection import SERVER_SETTINGS
+from outrider.store.sql.postgres.engine import PostgresEngine
+from outrider.store.sql.script import Call, Script, Sql
 from tests.conformance.backends import Place, PostgresBackend
 from tests.everything import use_every_operation
 from tests.pooler import CommitCutter, TransactionPooler
@@ -342,3 +346,22 @@ async def test_everything_works_on_an_older_server(private_postgres: StartServer
     async with await open_store(dsn) as stores:
         await use_every_operation(stores.urls)
     await check(dsn)
+
+
+async def test_a_process_that_stops_in_the_middle_of_a_transaction_loses_its_locks_and_tries_again(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else could go on with what is locked, if the server waited for a process that is stopped."""
+    monkeypatch.setitem(SERVER_SETTINGS, "idle_in_transaction_session_timeout", "200ms")
+    catalogue = {"lock": Sql("SELECT pg_advisory_xact_lock(1)")}
+    engine = await PostgresEngine.open(PostgresDsn(url=database), catalogue)
+    stops = iter([0.6, 0.0])
+
+    def locking() -> Script[None]:
+        yield Call("lock")
+        time.sleep(next(stops))  # as if by SIGSTOP
+        yield Call("lock")
+
+    await engine.write(locking)
+    assert next(stops, None) is None, "it was tried twice"
+    await engine.close()

@@ -5,7 +5,10 @@ from typing import Final
 import msgspec
 
 from outrider.model.api_key import Role
+from outrider.model.errors import JobConflict, shown
 from outrider.model.gate import Gate, GateSettings
+from outrider.model.job import TERMINAL, JobFilter
+from outrider.model.machines import JobStatus
 from outrider.model.task import MAX_BATCH, Crawl, QueueSettings
 from outrider.service.http import translation
 from outrider.service.http.endpoint import Call, Endpoint
@@ -46,6 +49,8 @@ async def show_crawl(call: Call) -> CrawlAnswer:
 async def put_crawl(call: Call) -> CrawlAnswer:
     """Create a crawl, or change the limits of one; what they let in is promoted."""
     urls, body = call.backend.stores.urls, call.body
+    if body.limits is not None:
+        await _check_has_no_live_job(call)
     crawl = await urls.create_crawl(call.crawl, body.rules, body.limits)
     if body.limits is not None:
         await urls.promote(call.crawl)
@@ -55,7 +60,19 @@ async def put_crawl(call: Call) -> CrawlAnswer:
 async def set_crawl_state(call: Call) -> CrawlAnswer:
     """Run, pause or cancel a crawl."""
     body: StateBody = call.body
+    await _check_has_no_live_job(call)
     return await _described(call, await call.backend.stores.urls.set_crawl_state(call.crawl, body.state))
+
+
+async def _check_has_no_live_job(call: Call) -> None:
+    """Leave what a job's crawl does to the job, where owner and quota of the key count."""
+    control = call.backend.stores.control
+    for status in set(JobStatus) - TERMINAL:
+        if (await control.list_jobs(JobFilter(crawl=call.crawl, status=status), limit=1)).jobs:
+            raise JobConflict(
+                f"crawl {shown(call.crawl)} is that of a live job: ask the job to pause, resume or cancel, "
+                "and change the limits of the job"
+            )
 
 
 async def _described(call: Call, crawl: Crawl) -> CrawlAnswer:

@@ -110,6 +110,7 @@ def last_event_id(header: str | None) -> int | None:
     """Read where a client goes on; raises `InvalidInput` for what is no id of ours."""
     if header is None or header == "":
         return None
-    if not (header.isascii() and header.isdecimal()) or int(header[:20]) > LARGEST_ID:
+    is_number = header.isascii() and header.isdecimal() and len(header) <= len(str(LARGEST_ID))
+    if not is_number or int(header) > LARGEST_ID:
         raise InvalidInput(f"last-event-id is the number of an event, not {shown(header)}")
     return int(header)

@@ -17,7 +17,7 @@ _PROBLEMS: Final = {
     "400": "The body is not JSON.",
     "401": "A valid API key is needed.",
     "403": "The API key is not good for this.",
-    "404": "There is no such crawl, job or path.",
+    "404": "There is no such crawl, job, domain or path.",
     "409": "It contradicts what is there.",
     "413": "The request is too large.",
     "415": "The body is of another kind.",

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from outrider.model.api_key import Role
 from outrider.service import metrics, problems
-from outrider.service.http import crawls, explaining, importing, jobs, openapi, urls, working
+from outrider.service.http import crawls, domains, explaining, importing, jobs, openapi, urls, working
 from outrider.service.http.endpoint import Backend, Call, Endpoint, carry_out, without_body
 from outrider.service.http.wire import Health
 from outrider.service.problems import MEDIA_TYPE, PREFIX, Problem
@@ -44,6 +44,7 @@ ENDPOINTS: Final = (
     *explaining.ENDPOINTS,
     *importing.ENDPOINTS,
     *jobs.ENDPOINTS,
+    *domains.ENDPOINTS,
     Endpoint(
         method="GET", path="/healthz", summary="Whether the process lives.", handler=healthz, role=None, gives=Health
     ),

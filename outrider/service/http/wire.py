@@ -53,6 +53,8 @@ class DiscoveredItem(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind | KindName = "page"
     due_in_ms: int = 0
     discovery_type: DiscoveryType | DiscoveryName = "link"
+    changed_at: int | None = None
+    """When its sitemap says that it changed last, in milliseconds since 1970."""
     metadata: dict[str, Any] | None = None
 
     def discovered(self) -> Discovered:
@@ -120,6 +122,9 @@ class LeaseItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lease_ms: int
     etag: str | None = None
     last_modified: str | None = None
+    digest: str | None = None
+    """Of the body that the last fetch brought, to compare with."""
+    similarity: int | None = None
     robots_version: str | None = None
     metadata: dict[str, Any] | None = None
 
@@ -165,6 +170,10 @@ class ReportItem(msgspec.Struct, frozen=True, kw_only=True):
     backs_off: bool = False
     block_code: str | None = None
     """What the trouble says of the whole domain, such as `forbidden` or `dns_failure`; null where nothing."""
+    changed: bool | None = None
+    """Whether the page says something else than at the last fetch; null where nobody can tell."""
+    fresh_for_ms: int | None = None
+    """For how long the answer promised not to change."""
     sent_after_ms: int | None = 0
     """From the grant of the lease to the start of the request; null where nothing was sent."""
     robots: Robots | None = None

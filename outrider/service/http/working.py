@@ -1,7 +1,6 @@
 """The endpoints of workers: discovered, lease, renew, report, release, and what a visit needs to know."""
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import Final
 
@@ -31,7 +30,6 @@ from outrider.service.http.wire import (
     ScopeRoots,
     Tokens,
 )
-from outrider.store.protocols import UrlStore
 
 
 async def discovered(call: Call) -> AddAnswer:
@@ -75,16 +73,11 @@ async def _leased(call: Call, crawl: str | None) -> LeaseAnswer:
         claims=body.claims,
     )
     # Who does not have to wait does not queue behind those who do.
-    work = await _at_once(call.backend.stores.urls, request)
+    work = await call.backend.frontier.lease_now(request)
     if not work.grant.leases and body.wait_ms:
         work = await _waited(call.backend, call.request, request, body.wait_ms / 1000)
     call.backend.metrics.leased(work.grant)
     return translation.lease_answer(work.grant, waited_ms=int((work.asked_at - call.received_at) * 1000))
-
-
-async def _at_once(urls: UrlStore, request: LeaseRequest) -> Work:
-    asked_at = time.monotonic()
-    return Work(await urls.lease(request), asked_at)
 
 
 async def _waited(backend: Backend, asked: Request, request: LeaseRequest, wait_s: float) -> Work:

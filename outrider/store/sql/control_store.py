@@ -7,8 +7,10 @@ from typing import cast
 from outrider.model.api_key import ApiKey, Role
 from outrider.model.domain import (
     CLAIM_MS,
+    REST_MS,
     Claim,
     ClaimOverview,
+    ClaimTally,
     Domain,
     DomainChange,
     DomainSeed,
@@ -47,10 +49,13 @@ from outrider.store.checks import (
     check_uuid,
     readable_uuid,
 )
-from outrider.store.sql.control import claims, domains, keys, outbox, priorities, runs, workers
+from outrider.store.sql.backfill_store import SqlBackfillStore
+from outrider.store.sql.control import claims, domains, keys, outbox, priorities, runs, tending, workers
 from outrider.store.sql.control.checks import check_job_id, check_quota, check_run_id, checked_change
 from outrider.store.sql.control.rows import EPOCH, as_json
-from outrider.store.sql.job_store import PAGE, SqlJobStore
+from outrider.store.sql.control.tending import RENEWED_AFTER
+from outrider.store.sql.domain_store import SqlDomainCare
+from outrider.store.sql.job_store import PAGE
 from outrider.store.sql.script import Script
 
 MAX_CLAIMS = 1_000
@@ -67,7 +72,7 @@ def check_claims(held: object) -> None:
         check_record(claim, "claim", Claim)
 
 
-class SqlControlStore(SqlJobStore):
+class SqlControlStore(SqlDomainCare, SqlBackfillStore):
     """The control plane on an SQL engine."""
 
     # domains
@@ -113,6 +118,11 @@ class SqlControlStore(SqlJobStore):
         if not self._settings.enable_domain_tracking:
             return 0
         return await self._engine.write(lambda: claims.wake(limit, now, self._settings))
+
+    async def refresh_candidates(self, *, limit: int = PAGE, now: int | None = None) -> list[str]:
+        """Name the domains whose refresh is due."""
+        check_number(limit, "limit", 1, MAX_BATCH)
+        return await self._engine.read(lambda: domains.refresh_candidates(limit, now))
 
     async def recalculate_priorities(
         self, *, after: str = "", limit: int = priorities.BATCH, now: int | None = None
@@ -178,6 +188,23 @@ class SqlControlStore(SqlJobStore):
         check_name(worker, "worker")
         check_claims(held)
         return await self._engine.write(lambda: claims.release(worker, held, now))
+
+    async def tend_claims(
+        self,
+        worker: str,
+        crawl: str,
+        wanted: int,
+        *,
+        claim_ms: int = CLAIM_MS,
+        rest_ms: int = REST_MS,
+        now: int | None = None,
+    ) -> ClaimTally:
+        """Give back what rests, prolong what is a third over, and claim what is ready."""
+        check_name(worker, "worker")
+        check_number(wanted, "wanted", 0, MAX_CLAIMS)
+        check_span(claim_ms, "claim_ms", RENEWED_AFTER)
+        check_span(rest_ms, "rest_ms", 0)
+        return await self._engine.write(lambda: tending.tend(worker, crawl, wanted, claim_ms, rest_ms, now))
 
     async def release_all_claims(self, worker: str | None = None) -> int:
         """End all claims, or all of one worker."""

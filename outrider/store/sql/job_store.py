@@ -20,6 +20,7 @@ from outrider.model.job import (
 from outrider.model.machines import DesiredState, JobStatus
 from outrider.model.order import OrderLimits
 from outrider.model.quota import JobQuota
+from outrider.model.schedule import LONGEST_EVERY_MS, SHORTEST_EVERY_MS, Schedule, UnknownSchedule
 from outrider.model.settings import Settings
 from outrider.model.task import MAX_BATCH
 from outrider.store.checks import (
@@ -34,7 +35,7 @@ from outrider.store.checks import (
     check_text,
     readable_uuid,
 )
-from outrider.store.sql.control import job_changes, job_listing, jobs
+from outrider.store.sql.control import job_changes, job_listing, jobs, schedules
 from outrider.store.sql.control.checks import (
     check_filter,
     check_job_id,
@@ -264,3 +265,29 @@ class SqlJobStore:
 
     async def _recover_one(self, stale_after_ms: int, context: jobs.Context) -> Job | None:
         return await self._engine.write(lambda: jobs.recover_one(stale_after_ms, context))
+
+    # schedules
+
+    async def put_schedule(self, request: JobRequest, *, every_ms: int, now: int | None = None) -> Schedule:
+        """Have a request submitted at once, and again and again after so long."""
+        check_record(request, "request", JobRequest)
+        check_request(request)
+        check_number(every_ms, "every_ms", SHORTEST_EVERY_MS, LONGEST_EVERY_MS)
+        schedule_id = new_uuid7()
+        return await self._engine.write(lambda: schedules.put(schedule_id, request, every_ms, now))
+
+    async def list_schedules(self) -> list[Schedule]:
+        """List all schedules by crawl."""
+        return await self._engine.read(schedules.listed)
+
+    async def remove_schedule(self, schedule_id: str) -> None:
+        """Remove a schedule, not the jobs that came of it."""
+        readable = readable_uuid(schedule_id)
+        if readable is None:
+            raise UnknownSchedule(schedule_id)
+        await self._engine.write(lambda: schedules.remove(readable))
+
+    async def submit_due(self, *, most: int = PAGE, now: int | None = None) -> list[Job]:
+        """Submit what schedules have due, each once however many look."""
+        check_number(most, "most", 1, MAX_BATCH)
+        return await self._engine.write(lambda: schedules.submit_due(most, now))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-HEAD: Final = "0006"
+HEAD: Final = "0008"
 SQLITE_SCHEMA: Final = Path(__file__).parent / "sqlite" / "schema.sql"
 """Written anew by `python -m outrider.store.sql.migrate`."""
 VERSION_TABLE: Final = "outrider_version"

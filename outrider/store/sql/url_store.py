@@ -20,6 +20,7 @@ from outrider.model.batch import (
     UrlFilter,
     UrlRange,
 )
+from outrider.model.errors import InvalidInput
 from outrider.model.gate import Gate, GateSettings
 from outrider.model.lease import Holder, LeaseGrant, LeaseRequest, Renewal, Report, ReportAnswer, Token
 from outrider.model.settings import Settings
@@ -50,7 +51,7 @@ from outrider.store.sql.control.rows import as_json
 from outrider.store.sql.engine import Engine, RowTaken
 from outrider.store.sql.script import Script
 from outrider.store.sql.under_way import UnderWay
-from outrider.store.sql.urls import batch, browse, checks, crawls, gates, listing, overrides, settings, upkeep
+from outrider.store.sql.urls import batch, browse, checks, crawls, gates, listing, overrides, revisits, settings, upkeep
 from outrider.store.sql.urls import restore as restoring
 from outrider.store.sql.urls.add import Batch, RulesChanged, add
 from outrider.store.sql.urls.crawls import StoredCrawl
@@ -250,6 +251,46 @@ class SqlUrlStore:
             done += number
             if number < upkeep.CHUNK:
                 return done
+
+    async def reopen(
+        self,
+        crawl: str,
+        *,
+        domain: str | None = None,
+        everything: bool = False,
+        most: int = NEVER,
+        now: int | None = None,
+    ) -> int:
+        """Make COMPLETED pages PENDING again that are due for a refresh, the longest overdue first."""
+        check_number(most, "most", 1, NEVER)
+        name = None if domain is None else canonical_domain(domain)
+        if everything:
+            if name is None:
+                raise InvalidInput("everything is fetched again of one domain: name it")
+            while await self._engine.write(partial(revisits.hasten, crawl, name, now)) == revisits.CHUNK:
+                pass
+        reopened = 0
+        while reopened < most:
+            left = most - reopened
+            looked, number, now = await self._counted(partial(revisits.reopen, crawl, name, left, now, self._settings))
+            reopened += number
+            if looked < min(left, revisits.CHUNK):
+                break
+        return reopened
+
+    async def enrol(self, crawl: str) -> int:
+        """Begin to remember the pages that were completed while refreshing was off."""
+        enrolled, place = 0, ("", b"")
+        after: tuple[str, bytes] | None = place
+        while after is not None:
+            chances = [random.random() for _ in range(revisits.CHUNK)]
+            number, after = await self._engine.write(partial(revisits.enrol, crawl, after, chances, self._settings))
+            enrolled += number
+        return enrolled
+
+    async def is_refreshed(self, crawl: str) -> bool:
+        """Tell whether anything is remembered of a crawl's pages."""
+        return await self._engine.read(lambda: revisits.is_refreshed(crawl))
 
     async def _counted(self, script: Callable[[int], Script[Answer]]) -> Answer:
         """Run a script with a slot for its counts that no other script of this process is using.

@@ -4,6 +4,7 @@ Locks are always taken in one order, which continues that of the URL plane:
 
     crawl_jobs (by id) -> crawls -> all that is in them -> crawl_runs
     gates (by domain)  -> domains (by name), and nothing after them
+    backfills (by id)  before the domains and gates that they bring
     outbox             last of all
 
 `claim_domains` and `claim_job`, waking domains and recalculating them stand outside this order and therefore

@@ -97,6 +97,13 @@ def listed(status: DomainStatus | None, after: str, limit: int) -> Script[list[D
     return [record(Domain, row) for row in rows]
 
 
+def refresh_candidates(limit: int, now: int | None) -> Script[list[str]]:
+    """Name the domains whose refresh is due, those first that yield most."""
+    moment = yield from crawls.clock(now)
+    rows = yield Call("refresh_candidates", (moment, limit))
+    return [row[0] for row in rows]
+
+
 def _existing(domain: str) -> Script[Domain]:
     found = yield from find(domain)
     if found is None:

@@ -20,6 +20,9 @@ SERVER_SETTINGS = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    # A process that is stopped in the middle of a transaction, or whose machine is, holds its locks: nobody could take
+    # its job from it. No transaction of ours waits for its client for longer than milliseconds.
+    "idle_in_transaction_session_timeout": "10s",
 }
 
 GONE = (
@@ -28,6 +31,7 @@ GONE = (
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InternalClientError,
     OSError,
 )

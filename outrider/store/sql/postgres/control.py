@@ -71,6 +71,9 @@ MESSAGE = """topic, ordering_key, payload, CAST(id AS text), message_id, created
     last_error, delivered_at"""
 
 
+SCHEDULE = "schedule_id, crawl, payload, every_ms, due_at, last_job_id, created_at"
+
+
 def moment(number: int) -> str:
     """Read a parameter as milliseconds, to the millisecond.
 
@@ -223,6 +226,25 @@ CATALOGUE: Catalogue = {
          GROUP BY status ORDER BY status"""),
     # ------------------------------------------------------------------ jobs
     "lock_crawl_of_jobs": Sql(f"SELECT {lock_name(CRAWL_OF_JOBS, '$1')}"),
+    "insert_schedule": Sql(f"""
+        INSERT INTO schedules (schedule_id, crawl, payload, every_ms, due_at, created_at)
+        VALUES ($1, $2, $3, $4, $5, $5) ON CONFLICT DO NOTHING RETURNING {SCHEDULE}"""),
+    "schedule_of_crawl": Sql(f"SELECT {SCHEDULE} FROM schedules WHERE crawl = $1"),
+    "list_schedules": Sql(f"SELECT {SCHEDULE} FROM schedules ORDER BY crawl"),
+    "delete_schedule": Sql("DELETE FROM schedules WHERE schedule_id = $1 RETURNING schedule_id"),
+    "due_schedules": Sql(f"""
+        SELECT {SCHEDULE} FROM schedules WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED"""),
+    "advance_schedule": Sql("""
+        UPDATE schedules SET due_at = $2, last_job_id = coalesce($3, last_job_id) WHERE schedule_id = $1"""),
+    # Who wakes domains has made those pending that were exhausted: they are still to be refreshed.
+    "refresh_candidates": Sql(f"""
+        SELECT domain FROM (
+            SELECT domain, image_yield_rate, last_crawled_at FROM domains
+             WHERE status = 'exhausted' AND next_crawl_after <= {moment(1)}
+             UNION ALL
+            SELECT domain, image_yield_rate, last_crawled_at FROM domains
+             WHERE status = 'pending' AND last_crawled_at IS NOT NULL) AS due
+         ORDER BY image_yield_rate DESC NULLS LAST, last_crawled_at LIMIT $2"""),
     "insert_job": Sql(f"""
         INSERT INTO crawl_jobs (id, crawl, payload, priority, created_at, available_at, max_retries, source_id,
                                 user_id, idempotency_key, labels, key_id, webhook_url, webhook_secret, updated_at)

@@ -11,6 +11,7 @@ statistics, go through the crawl and look for each task in the list, and not the
 from outrider.model.batch import BATCH_WORKER
 from outrider.model.gate import UNREACHABLE_ROBOTS
 from outrider.model.task import NEVER
+from outrider.store.sql.postgres.revisits import REVISITS
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.urls.waking import LIMITED
 
@@ -28,7 +29,7 @@ HELD_LEASE = """l.token, l.crawl_id, c.name, l.key, l.hash, l.domain, l.kind, l.
 ARTIFACT = """artifact_id, crawl, key, url, token, attempt, domain, domain_id, kind, outcome, reason, discovery_type,
     run_id, depth, leased_at, reported_at, http_status, fetched_at, elapsed_ms, content_type, body_bytes,
     images_found, digest, etag, last_modified, content_location, title, links_found, noindex,
-    redirects"""
+    redirects, similarity"""
 
 TASK = """t.key, t.hash, t.url, t.kind, t.state, t.priority, t.depth, t.attempt_count, t.failures, t.deferrals,
     t.expiries, t.discovered_at, t.due_at, t.discovery_type, t.http_status, t.reason"""
@@ -198,12 +199,14 @@ CATALOGUE: Catalogue = {
     "lock_request": Sql("SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || $2, 0))"),
     "leases_of_request": Sql("""
         SELECT l.token, c.name, l.key, t.url, l.domain, l.kind, t.depth, t.priority, l.attempt,
-               t.discovery_type, l.expires_at, a.etag, a.last_modified, g.robots_version, m.metadata
+               t.discovery_type, l.expires_at, a.etag, a.last_modified, g.robots_version, m.metadata, a.digest,
+               a.similarity
           FROM leases l
           JOIN crawls c ON c.crawl_id = l.crawl_id
           JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
           JOIN gates g ON g.domain = l.domain
-          LEFT JOIN crawl_log a ON a.artifact_id = t.artifact_id
+          LEFT JOIN revisits v ON v.crawl_id = l.crawl_id AND v.key = l.key AND v.hash = l.hash
+          LEFT JOIN crawl_log a ON a.artifact_id = coalesce(v.artifact_id, t.artifact_id)
           LEFT JOIN task_metadata m ON m.crawl_id = l.crawl_id AND m.key = l.key AND m.hash = l.hash
          WHERE l.worker = $1 AND l.request_id = $2 AND l.expires_at > $3 ORDER BY l.token"""),
     "ready_crawls": Sql(f"""
@@ -273,13 +276,14 @@ CATALOGUE: Catalogue = {
          WHERE t.crawl_id = due.crawl_id AND t.key = due.key AND t.hash = due.hash AND t.state = 1"""),
     "ready_tasks": Sql("""
         SELECT h.key, h.hash, h.url, h.kind, h.priority, h.depth, h.attempt_count, h.discovery_type,
-               a.etag, a.last_modified, m.metadata
+               a.etag, a.last_modified, m.metadata, a.digest, a.similarity
           FROM unnest($3::text[]) AS w (key)
          CROSS JOIN LATERAL (
             SELECT * FROM tasks t
              WHERE t.crawl_id = $1 AND t.key = w.key AND t.state = 1 AND NOT t.delayed
              ORDER BY t.priority DESC, t.sequence LIMIT $2) h
-          LEFT JOIN crawl_log a ON a.artifact_id = h.artifact_id
+          LEFT JOIN revisits v ON v.crawl_id = $1 AND v.key = h.key AND v.hash = h.hash
+          LEFT JOIN crawl_log a ON a.artifact_id = coalesce(v.artifact_id, h.artifact_id)
           LEFT JOIN task_metadata m ON m.crawl_id = $1 AND m.key = h.key AND m.hash = h.hash
          ORDER BY h.key, h.priority DESC, h.sequence"""),
     # A lease may have to insert a robots task, and must not wait for an adder of the same URL, who may be
@@ -406,13 +410,14 @@ CATALOGUE: Catalogue = {
         INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, domain_id, kind, outcome, verdict,
                                retry_at, reason, http_status, images_found, digest, etag, last_modified,
                                content_type, body_bytes, content_location, discovery_type, depth, run_id,
-                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, noindex, redirects)
+                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, noindex, redirects,
+                               similarity)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::int[], $7::text[],
                              $8::uuid[], $9::smallint[], $10::text[], $11::text[], $12::bigint[], $13::text[],
                              $14::int[], $15::int[], $16::text[], $17::text[], $18::text[], $19::text[],
                              $20::bigint[], $21::text[], $22::smallint[], $23::int[], $24::uuid[], $25::bigint[],
                              $26::bigint[], $27::int[], $28::bigint[], $29::text[], $30::int[], $31::boolean[],
-                             $32::text[])
+                             $32::text[], $33::bigint[])
         RETURNING token, artifact_id"""),
     "delete_leases": Sql("DELETE FROM leases WHERE token = ANY ($1::bytea[]) RETURNING token"),
     "end_tasks": Sql("""
@@ -719,4 +724,5 @@ CATALOGUE: Catalogue = {
          WHERE $6::text IS NULL
             OR strpos(CASE WHEN $7::boolean THEN lower(t.url) ELSE t.url END,
                       CASE WHEN $7::boolean THEN lower($6) ELSE $6 END) > 0"""),
+    **REVISITS,
 }

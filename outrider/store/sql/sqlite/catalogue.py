@@ -2,9 +2,17 @@
 
 from outrider.policy.domain_priority import PriorityWeights
 from outrider.store.sql.script import Catalogue
-from outrider.store.sql.sqlite import control, lives, priorities, urls
+from outrider.store.sql.sqlite import backfill, control, domain_care, lives, priorities, tending, urls
 
 
 def catalogue(weights: PriorityWeights) -> Catalogue:
     """Put them together, those of priorities for these weights."""
-    return {**urls.CATALOGUE, **control.CATALOGUE, **lives.CATALOGUE, **priorities.catalogue(weights)}
+    return {
+        **urls.CATALOGUE,
+        **control.CATALOGUE,
+        **lives.CATALOGUE,
+        **tending.CATALOGUE,
+        **domain_care.CATALOGUE,
+        **backfill.CATALOGUE,
+        **priorities.catalogue(weights),
+    }

@@ -3,7 +3,7 @@
 A transaction has the whole file to itself, so nothing here locks. `{rows}` stands for a VALUES list.
 """
 
-from outrider.store.sql.postgres.control import API_KEY, JOB, MESSAGE, RUN, WORKER, domain_columns
+from outrider.store.sql.postgres.control import API_KEY, JOB, MESSAGE, RUN, SCHEDULE, WORKER, domain_columns
 from outrider.store.sql.postgres.urls import HELD_LEASE
 from outrider.store.sql.script import Catalogue, Sql
 from outrider.store.sql.sqlite.urls import HELD_LEASE_TABLES, NOTHING
@@ -139,6 +139,25 @@ CATALOGUE: Catalogue = {
          GROUP BY status ORDER BY status"""),
     # ------------------------------------------------------------------ jobs
     "lock_crawl_of_jobs": NOTHING,
+    "insert_schedule": Sql(f"""
+        INSERT INTO schedules (schedule_id, crawl, payload, every_ms, due_at, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT DO NOTHING RETURNING {SCHEDULE}"""),
+    "schedule_of_crawl": Sql(f"SELECT {SCHEDULE} FROM schedules WHERE crawl = ?1"),
+    "list_schedules": Sql(f"SELECT {SCHEDULE} FROM schedules ORDER BY crawl"),
+    "delete_schedule": Sql("DELETE FROM schedules WHERE schedule_id = ?1 RETURNING schedule_id"),
+    "due_schedules": Sql(f"""
+        SELECT {SCHEDULE} FROM schedules WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2"""),
+    "advance_schedule": Sql("""
+        UPDATE schedules SET due_at = ?2, last_job_id = coalesce(?3, last_job_id) WHERE schedule_id = ?1"""),
+    # Who wakes domains has made those pending that were exhausted: they are still to be refreshed.
+    "refresh_candidates": Sql(f"""
+        SELECT domain FROM (
+            SELECT domain, image_yield_rate, last_crawled_at FROM domains
+             WHERE status = 'exhausted' AND next_crawl_after <= {moment(1)}
+             UNION ALL
+            SELECT domain, image_yield_rate, last_crawled_at FROM domains
+             WHERE status = 'pending' AND last_crawled_at IS NOT NULL) AS due
+         ORDER BY image_yield_rate DESC NULLS LAST, last_crawled_at LIMIT ?2"""),
     "insert_job": Sql(f"""
         INSERT INTO crawl_jobs (id, crawl, payload, priority, created_at, available_at, max_retries, source_id,
                                 user_id, idempotency_key, labels, key_id, webhook_url, webhook_secret, updated_at)

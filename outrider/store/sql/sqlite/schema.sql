@@ -8,6 +8,28 @@ CREATE TABLE api_keys (
     created_at text NOT NULL,
     revoked_at text
 , owner text NOT NULL DEFAULT '', max_active_jobs integer, max_pages_per_job integer, max_jobs_per_day integer);
+CREATE TABLE backfilled_domains (
+        backfill_id text NOT NULL REFERENCES backfills (backfill_id) ON DELETE CASCADE,
+        domain text NOT NULL,
+        pages_discovered bigint NOT NULL,
+        pages_crawled bigint NOT NULL,
+        images_found bigint NOT NULL,
+        images_stored bigint NOT NULL,
+        total_error_count bigint NOT NULL,
+        PRIMARY KEY (backfill_id, domain)
+    );
+CREATE TABLE backfills (
+        backfill_id text PRIMARY KEY,
+        source text NOT NULL,
+        kind text NOT NULL CHECK (kind IN ('crawl_log', 'scrapy', 'urlfrontier')),
+        started_at text NOT NULL,
+        updated_at text NOT NULL,
+        finished_at text,
+        position text,
+        rows_read bigint NOT NULL DEFAULT 0,
+        rows_refused bigint NOT NULL DEFAULT 0,
+        domains_new bigint NOT NULL DEFAULT 0
+    );
 CREATE TABLE counts (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
@@ -77,7 +99,7 @@ CREATE TABLE crawl_log (
         fetched_at INTEGER,
         elapsed_ms INTEGER,
         reported_at INTEGER NOT NULL
-    , title TEXT, links_found INTEGER NOT NULL DEFAULT 0, noindex INTEGER NOT NULL DEFAULT 0, redirects TEXT) STRICT
+    , title TEXT, links_found INTEGER NOT NULL DEFAULT 0, noindex INTEGER NOT NULL DEFAULT 0, redirects TEXT, similarity INTEGER) STRICT
     ;
 CREATE TABLE crawl_runs (
             id text PRIMARY KEY,
@@ -223,7 +245,7 @@ CREATE TABLE outrider_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT outrider_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "outrider_version" VALUES('0006');
+INSERT INTO "outrider_version" VALUES('0008');
 CREATE TABLE queues (
         crawl_id INTEGER NOT NULL,
         key TEXT NOT NULL,
@@ -241,6 +263,25 @@ CREATE TABLE queues (
         PRIMARY KEY (crawl_id, key)
     ) STRICT, WITHOUT ROWID
     ;
+CREATE TABLE revisits (
+        crawl_id INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        domain TEXT NOT NULL,
+        due_at INTEGER NOT NULL,
+        visited_at INTEGER NOT NULL,
+        interval_ms INTEGER NOT NULL,
+        gap_ms INTEGER,
+        spread REAL NOT NULL,
+        changed_at INTEGER NOT NULL,
+        streak INTEGER NOT NULL,
+        visits INTEGER NOT NULL,
+        gone INTEGER NOT NULL,
+        changes INTEGER NOT NULL,
+        artifact_id INTEGER,
+        PRIMARY KEY (crawl_id, key, hash)
+    ) STRICT, WITHOUT ROWID
+;
 CREATE TABLE robots (
         domain TEXT PRIMARY KEY,
         version TEXT NOT NULL,
@@ -256,6 +297,15 @@ CREATE TABLE run_counts (
         PRIMARY KEY (run_id, domain, slot)
     ) STRICT, WITHOUT ROWID
     ;
+CREATE TABLE schedules (
+        schedule_id text PRIMARY KEY,
+        crawl text NOT NULL,
+        payload text NOT NULL,
+        every_ms bigint NOT NULL CHECK (every_ms > 0),
+        due_at bigint NOT NULL,
+        last_job_id text,
+        created_at bigint NOT NULL
+    );
 CREATE TABLE scope_roots (
     crawl_id INTEGER NOT NULL,
     url TEXT NOT NULL,
@@ -380,4 +430,9 @@ CREATE TRIGGER domains_status_of_gate AFTER UPDATE OF status ON domains FOR EACH
            SET status = NEW.status, errors_in_row = CASE NEW.status WHEN 'pending' THEN 0 ELSE errors_in_row END
          WHERE domain = NEW.domain;
     END;
+CREATE INDEX revisits_due ON revisits (crawl_id, due_at);
+CREATE INDEX revisits_domain ON revisits (domain, due_at);
+CREATE INDEX domains_woken ON domains (domain) WHERE status = 'pending' AND last_crawled_at IS NOT NULL;
+CREATE INDEX schedules_due ON schedules (due_at);
+CREATE UNIQUE INDEX schedules_crawl ON schedules (crawl);
 DELETE FROM "sqlite_sequence";

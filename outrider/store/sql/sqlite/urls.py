@@ -9,6 +9,7 @@ from outrider.model.gate import UNREACHABLE_ROBOTS
 from outrider.model.task import NEVER
 from outrider.store.sql.postgres.urls import ARTIFACT, CRAWL, GATE, HELD_LEASE, TASK
 from outrider.store.sql.script import Catalogue, Sql
+from outrider.store.sql.sqlite.revisits import REVISITS
 from outrider.store.sql.urls.waking import LIMITED
 
 BANDS = "(VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15))"
@@ -136,12 +137,14 @@ CATALOGUE: Catalogue = {
     "lock_request": NOTHING,
     "leases_of_request": Sql("""
         SELECT l.token, c.name, l.key, t.url, l.domain, l.kind, t.depth, t.priority, l.attempt,
-               t.discovery_type, l.expires_at, a.etag, a.last_modified, g.robots_version, m.metadata
+               t.discovery_type, l.expires_at, a.etag, a.last_modified, g.robots_version, m.metadata, a.digest,
+               a.similarity
           FROM leases l
           JOIN crawls c ON c.crawl_id = l.crawl_id
           JOIN tasks t ON t.crawl_id = l.crawl_id AND t.key = l.key AND t.hash = l.hash
           JOIN gates g ON g.domain = l.domain
-          LEFT JOIN crawl_log a ON a.artifact_id = t.artifact_id
+          LEFT JOIN revisits v ON v.crawl_id = l.crawl_id AND v.key = l.key AND v.hash = l.hash
+          LEFT JOIN crawl_log a ON a.artifact_id = coalesce(v.artifact_id, t.artifact_id)
           LEFT JOIN task_metadata m ON m.crawl_id = l.crawl_id AND m.key = l.key AND m.hash = l.hash
          WHERE l.worker = ?1 AND l.request_id = ?2 AND l.expires_at > ?3 ORDER BY l.token"""),
     "ready_crawls": Sql(f"""
@@ -201,9 +204,10 @@ CATALOGUE: Catalogue = {
     "ready_tasks": Sql("""
         WITH w (key) AS (VALUES {rows})
         SELECT t.key, t.hash, t.url, t.kind, t.priority, t.depth, t.attempt_count, t.discovery_type,
-               a.etag, a.last_modified, m.metadata
+               a.etag, a.last_modified, m.metadata, a.digest, a.similarity
           FROM w CROSS JOIN tasks t
-          LEFT JOIN crawl_log a ON a.artifact_id = t.artifact_id
+          LEFT JOIN revisits v ON v.crawl_id = ?1 AND v.key = t.key AND v.hash = t.hash
+          LEFT JOIN crawl_log a ON a.artifact_id = coalesce(v.artifact_id, t.artifact_id)
           LEFT JOIN task_metadata m ON m.crawl_id = ?1 AND m.key = t.key AND m.hash = t.hash
          WHERE t.crawl_id = ?1 AND t.key = w.key AND t.hash IN (
             SELECT h.hash FROM tasks h
@@ -293,7 +297,8 @@ CATALOGUE: Catalogue = {
         INSERT INTO crawl_log (crawl, key, url, url_hash, token, attempt, domain, domain_id, kind, outcome, verdict,
                                retry_at, reason, http_status, images_found, digest, etag, last_modified,
                                content_type, body_bytes, content_location, discovery_type, depth, run_id,
-                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, noindex, redirects)
+                               leased_at, fetched_at, elapsed_ms, reported_at, title, links_found, noindex, redirects,
+                               similarity)
         VALUES {rows} RETURNING token, artifact_id"""),
     "delete_leases": Sql("DELETE FROM leases WHERE token IN (VALUES {rows}) RETURNING token"),
     "end_tasks": Sql("""
@@ -542,4 +547,5 @@ CATALOGUE: Catalogue = {
           FROM (SELECT url FROM tasks WHERE crawl_id = ?1 AND (key, hash) > (?2, ?3) AND key <= ?4
                  ORDER BY key, hash LIMIT ?5) t
          WHERE ?6 IS NULL OR instr(iif(?7, lower(t.url), t.url), iif(?7, lower(?6), ?6)) > 0"""),
+    **REVISITS,
 }

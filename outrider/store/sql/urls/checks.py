@@ -97,6 +97,11 @@ def _shape_problem(report: Report) -> str | None:
         return f"fetch {shown(report.fetch)} is not a fetch"
     if type(report.fetch.noindex) is not bool:
         return f"noindex {shown(report.fetch.noindex)} is not true or false"
+    if report.changed is not None and type(report.changed) is not bool:
+        return f"changed {shown(report.changed)} is not true, false or none"
+    similarity = report.fetch.similarity
+    if similarity is not None and (type(similarity) is not int or not -(2**63) <= similarity < 2**63):
+        return f"similarity {shown(similarity)} is not a signed whole number of 64 bits"
     if report.robots is not None and not isinstance(report.robots, Robots):
         return f"robots {shown(report.robots)} is not a robots.txt"
     if report.block_code is not None and report.block_code not in _BLOCK_CODES:
@@ -125,6 +130,7 @@ def _numbers_problem(report: Report) -> str | None:
         ("fetched_at", fetch.fetched_at, 2**62),
         ("retry_after_ms", report.retry_after_ms, 2**42),
         ("sent_after_ms", report.sent_after_ms, 2**42),
+        ("fresh_for_ms", report.fresh_for_ms, 2**42),
         ("crawl_delay_ms", robots.crawl_delay_ms, 2**42),
     ):
         if value_or_none is not None and (type(value_or_none) is not int or not 0 <= value_or_none <= most):

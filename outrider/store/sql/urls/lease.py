@@ -263,6 +263,8 @@ def _lease(crawl: str, granted: Granted, gate: Gate, lease_ms: int) -> Lease:
         last_modified=task.last_modified,
         robots_version=gate.robots_version,
         metadata=None if task.metadata is None else msgspec.json.decode(task.metadata),
+        digest=task.digest,
+        similarity=task.similarity,
     )
 
 
@@ -283,4 +285,6 @@ def _held_again(row: Row, now: int) -> Lease:
         last_modified=row[12],
         robots_version=row[13],
         metadata=None if row[14] is None else msgspec.json.decode(row[14]),
+        digest=row[15],
+        similarity=row[16],
     )

@@ -186,9 +186,9 @@ class Lives:
         if not domains:
             return
         locked = yield from lock(domains)
-        due_at = self._now + self._settings.exhausted_rest_ms
+        due_at = yield from _due_at(exhausted, self._now + self._settings.exhausted_rest_ms)
         for domain in exhausted:
-            done = Change(DomainStatus.EXHAUSTED, BY_REPORT, None, due_at, reason=DomainEvent.ALL_DONE.value)
+            done = Change(DomainStatus.EXHAUSTED, BY_REPORT, None, due_at[domain], reason=DomainEvent.ALL_DONE.value)
             self._changes.setdefault(domain, []).append(done)
         yield Call("note_runs", (self._now,), met)
         yield from take(locked, self._changes, self._now)
@@ -206,14 +206,25 @@ def _idle(queues: set[tuple[int, str, str]]) -> Script[set[str]]:
     return {row[0] for row in (yield Call("idle_domains", (), [(domain,) for domain in sorted(candidates)]))}
 
 
+def _due_at(domains: Iterable[str], latest: int) -> Script[dict[str, int]]:
+    """Tell when exhausted domains are due: with the first of their pages, and then at the latest."""
+    due_at = dict.fromkeys(domains, latest)
+    rows = yield Call("next_due_of_domains", (), [(domain,) for domain in sorted(due_at)])
+    return due_at | {domain: min(due, latest) for domain, due in rows}
+
+
 def settle(domains: Iterable[str], rest_ms: int, now: int) -> Script[int]:
     """Make those of these active domains exhausted of which nothing is left, however it went away."""
     names = sorted(set(domains))
     yield Call("lock_gates", (), [(domain,) for domain in names])
     idle = [row[0] for row in (yield Call("idle_domains", (), [(domain,) for domain in names]))]
     lives = yield from lock(idle)
-    change = Change(DomainStatus.EXHAUSTED, BY_CLOCK, None, now + rest_ms, reason=DomainEvent.ALL_DONE.value)
-    changes = {domain: [change] for domain, life in lives.items() if life.status is DomainStatus.ACTIVE}
+    due_at = yield from _due_at(idle, now + rest_ms)
+    changes = {
+        domain: [Change(DomainStatus.EXHAUSTED, BY_CLOCK, None, due_at[domain], reason=DomainEvent.ALL_DONE.value)]
+        for domain, life in lives.items()
+        if life.status is DomainStatus.ACTIVE
+    }
     yield from take(lives, changes, now)
     return len(changes)
 

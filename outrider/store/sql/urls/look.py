@@ -57,6 +57,8 @@ class ReadyTask(NamedTuple):
     etag: str | None
     last_modified: str | None
     metadata: str | None
+    digest: str | None = None
+    similarity: int | None = None
 
 
 class Granted(NamedTuple):

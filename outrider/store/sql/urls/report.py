@@ -4,7 +4,7 @@ Nothing is written for a report whose lease is not live; a token that has ended 
 answered as it was then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,16 +14,17 @@ from outrider.model.gate import Gate, Robots
 from outrider.model.lease import Outcome, Renewal, Report, ReportAnswer, Token, Verdict
 from outrider.model.machines import TASK, DomainStatus, TaskState
 from outrider.model.settings import Settings
-from outrider.model.task import Discovered, Kind
+from outrider.model.task import Discovered, DiscoveryType, Kind
 from outrider.policy import politeness, retry, trouble
 from outrider.policy.admission import admit
 from outrider.policy.politeness import Leased
 from outrider.policy.retry import Decision, Tally
 from outrider.store.sql.script import Call, Row, Script, Value
-from outrider.store.sql.urls import add, crawls, gates
+from outrider.store.sql.urls import add, crawls, gates, revisits
 from outrider.store.sql.urls.counting import ASSIGNED, NUMBER, CountChanges
 from outrider.store.sql.urls.crawls import StoredCrawl
 from outrider.store.sql.urls.lives import Lives, Trouble
+from outrider.store.sql.urls.revisits import Place, Revisit, Visit
 from outrider.store.sql.urls.waking import Wakes
 
 LOST = ReportAnswer(verdict=Verdict.LEASE_LOST)
@@ -62,6 +63,11 @@ class HeldLease(NamedTuple):
     def scope(self) -> tuple[int, str, str, int]:
         """What its counts are kept under."""
         return (self.crawl_id, self.key, self.domain, self.kind)
+
+    @property
+    def place(self) -> Place:
+        """What its task is found by."""
+        return (self.crawl_id, self.key, bytes(self.hash))
 
     @property
     def tally(self) -> Tally:
@@ -153,7 +159,8 @@ def _accept(
             gate = yield from gates.with_robots(gate, each.robots or _unsaid_robots(each.outcome, settings), now)
         after[held.domain] = gate
         decisions.append(decision)
-    logged = yield from _log(accepted, decisions, before, now)
+    known = yield from _revisited(accepted, settings)
+    logged = yield from _log(accepted, decisions, before, known, now)
     endings = [
         Ending(held, decision, each.fetch.http_status, logged[held.token])
         for (held, each, _), decision in zip(accepted, decisions, strict=True)
@@ -162,6 +169,9 @@ def _accept(
         if ending.decision.state is TaskState.COMPLETED and ending.held.kind == Kind.PAGE and ending.held.run_id:
             changes.page_done(ending.held.run_id, ending.held.domain)
     yield from end(endings, changes, wakes)
+    if settings.enable_refresh_mode:
+        yield from _note_visits(accepted, endings, known, now, settings)
+        yield from _note_changes(accepted, stored, now)
     met = yield from close(before, after, wakes, changes, slot, now)
     if settings.enable_domain_tracking:
         yield from lives.finish(_ended(endings, changes), met)
@@ -172,6 +182,40 @@ def _accept(
         )
         for ending in endings
     }
+
+
+def _revisited(accepted: list[tuple[HeldLease, Report, float]], settings: Settings) -> Script[dict[Place, Revisit]]:
+    """Read what is remembered of the pages that were fetched before; nothing costs nothing where none are refreshed."""
+    if not settings.enable_refresh_mode:
+        return {}
+    return (yield from revisits.find([held.place for held, _, _ in accepted if held.kind in revisits.REVISITED]))
+
+
+def _note_visits(
+    accepted: list[tuple[HeldLease, Report, float]],
+    endings: list[Ending],
+    known: dict[Place, Revisit],
+    now: int,
+    settings: Settings,
+) -> Script[None]:
+    """Learn from the pages that were completed."""
+    visits = [
+        Visit(held.place, held.domain, each, chance, ending.artifact_id)
+        for (held, each, chance), ending in zip(accepted, endings, strict=True)
+        if ending.decision.state is TaskState.COMPLETED and ending.artifact_id and held.kind in revisits.REVISITED
+    ]
+    yield from revisits.note(visits, known, now, settings)
+
+
+def _note_changes(
+    accepted: list[tuple[HeldLease, Report, float]], stored: dict[str, StoredCrawl], now: int
+) -> Script[None]:
+    """Learn from sitemaps which pages have changed since they were fetched."""
+    for held, each, _ in accepted:
+        dated = [link for link in each.links if isinstance(link, Discovered) and link.changed_at is not None]
+        candidates = admit(dated, stored[held.crawl].crawl.rules).candidates if dated else []
+        changed = [(found.key, found.hash, dated[found.position].changed_at or 0) for found in candidates]
+        yield from revisits.hasten_changed(held.crawl_id, changed, now)
 
 
 def _due_when_the_gate_opens(decision: Decision, gate: Gate, blocked_until: int) -> Decision:
@@ -257,12 +301,14 @@ def _log(
     accepted: list[tuple[HeldLease, Report, float]],
     decisions: list[Decision],
     before: dict[str, gates.StoredGate],
+    revisited: Container[Place],
     now: int,
 ) -> Script[dict[bytes, int]]:
     """Write one row of `crawl_log` for each report; tell their numbers by token."""
     rows: list[tuple[Value, ...]] = []
     for (held, each, _), decision in zip(accepted, decisions, strict=True):
         fetch = each.fetch
+        found_how = DiscoveryType.REFRESH.value if held.place in revisited else held.discovery_type
         rows.append(
             (
                 held.crawl, held.key, held.url, held.url_hash, held.token, held.attempt, held.domain,
@@ -270,9 +316,10 @@ def _log(
                 decision.due_at if decision.state is TaskState.PENDING else None,
                 each.reason or decision.reason, fetch.http_status, fetch.images_found, fetch.digest,
                 fetch.etag, fetch.last_modified, fetch.content_type, fetch.body_bytes,
-                fetch.content_location, held.discovery_type, held.depth, held.run_id, held.granted_at,
+                fetch.content_location, found_how, held.depth, held.run_id, held.granted_at,
                 fetch.fetched_at, fetch.elapsed_ms, now, fetch.title, fetch.links_found, fetch.noindex,
                 msgspec.json.encode(fetch.redirects).decode() if fetch.redirects else None,
+                fetch.similarity,
             )
         )  # fmt: skip
     logged = yield Call("insert_crawl_log", (), rows)

@@ -95,6 +95,7 @@ def purge(
     places = [(row[0], row[1]) for row in old]
     removed = yield Call("delete_tasks", (stored.crawl_id,), places)
     yield Call("delete_metadata", (stored.crawl_id,), places)
+    yield Call("delete_revisits", (stored.crawl_id,), places)
     yield Call("wake_limited", (stored.crawl_id,))
     changes = CountChanges()
     crawled: Counter[str] = Counter()
@@ -116,7 +117,7 @@ def delete_queue(name: str, key: str, slot: int) -> Script[Deleted]:
     stored = yield from crawls.alone(name)
     totals = yield Call("queue_totals", (stored.crawl_id, key))
     ended = yield Call("delete_queue_leases", (stored.crawl_id, key))
-    for part in ("tasks", "metadata", "row"):
+    for part in ("tasks", "metadata", "revisits", "row"):
         yield Call(f"delete_queue_{part}", (stored.crawl_id, key))
     changes = CountChanges()
     for kind, *numbers in totals:
@@ -134,7 +135,7 @@ def delete_crawl(name: str) -> Script[Deleted]:
     totals = yield Call("queue_totals", (stored.crawl_id, ""))
     yield Call("lock_queues_of_crawl", (stored.crawl_id,))
     ended = yield Call("delete_crawl_leases", (stored.crawl_id,))
-    for part in ("tasks", "metadata", "queues", "scope", "row"):
+    for part in ("tasks", "metadata", "revisits", "queues", "scope", "row"):
         yield Call(f"delete_crawl_{part}", (stored.crawl_id,))
     yield Call("keep_counts", (stored.crawl_id, None))
     yield Call("delete_crawl_counts", (stored.crawl_id,))
