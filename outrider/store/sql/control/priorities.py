@@ -36,6 +36,7 @@ def of_run(run_id: str, after: str, limit: int, now: int | None, *, bands: bool)
 
 def _recalculate(domains: Sequence[str], now: int | None, *, bands: bool) -> Script[list[str]]:
     """Work out rates and scores; with `bands`, move gates and queues to the bands that go with them."""
+    yield Call("commit_at_leisure")
     moment = yield from crawls.clock(now)
     names = [(domain,) for domain in domains]
     idle = yield Call("recalculate", (moment,), names)

@@ -15,6 +15,7 @@ def catalogue(weights: PriorityWeights) -> Catalogue:
         "domains_by_id": Sql("SELECT id, domain FROM domains WHERE id > ?1 ORDER BY id LIMIT ?2"),
         "domains_of_run": Sql("""
             SELECT DISTINCT domain FROM run_counts WHERE run_id = ?1 AND domain > ?2 ORDER BY domain LIMIT ?3"""),
+        "commit_at_leisure": Sql(""),
         # The time of the update is set here too: what sets it for others would write each row twice.
         "recalculate": Sql(f"""
             WITH {page}
