@@ -53,9 +53,9 @@ LARGE = {"tasks", "task_metadata", "queues", "gates", "robots", "leases", "count
 WHOLE_CRAWL = {
     "delete_crawl_counts", "delete_crawl_leases", "delete_crawl_metadata", "delete_crawl_queues",
     "delete_crawl_revisits", "delete_crawl_scope", "delete_crawl_tasks", "keep_counts", "lock_queues_of_crawl",
-    "scope_roots", "wake_crawl",
+    "queues_by_pages", "scope_roots", "wake_crawl",
 }  # fmt: skip
-"""Statements that are about everything in a crawl."""
+"""Statements that are about everything in a crawl, or, of one with a small total, about what is ready and in flight."""
 
 WHOLE_QUEUE = {"delete_queue_leases", "delete_queue_tasks", "delete_queue_metadata", "delete_queue_revisits"}
 
