@@ -59,8 +59,8 @@ WHOLE_CRAWL = {
 
 WHOLE_QUEUE = {"delete_queue_leases", "delete_queue_tasks", "delete_queue_metadata", "delete_queue_revisits"}
 
-IN_ORDER = {"list_tasks", "list_queues", "tasks_in_order", "retry_tasks", "is_refreshed"}
-"""Statements that go through a crawl in the order of an index, up to a limit."""
+IN_ORDER = {"list_tasks", "list_queues", "queues_by_pages", "tasks_in_order", "retry_tasks", "is_refreshed"}
+"""Statements that go through a crawl, or what is in flight of a small one, in the order of an index, up to a limit."""
 
 FILL = f"""
 INSERT INTO crawls (name, key_rule, strip_tracking, sort_query, delay_ms, concurrency, robots, created_at)
