@@ -87,7 +87,8 @@ class Chaos:
 
     async def _kill_supervisor(self) -> None:
         victim = self._supervisors.pop(self._random.randrange(len(self._supervisors)))
-        victim.process.kill()
+        with suppress(ProcessLookupError):  # one that was started while the server was away has ended by itself
+            victim.process.kill()
         await victim.process.wait()
         await self._start()
 

@@ -18,6 +18,7 @@ from outrider.service.job_client import RemoteDesk
 from tests.cli.commands import Command, command, free_port
 from tests.conformance.backends import Place
 from tests.control.supervised import ENVIRONMENT, Visits, Watched, runners_of, send, wait_for, watched
+from tests.crawler.crawling import wait_for as wait_for_line
 
 PAGES = 60
 
@@ -67,9 +68,9 @@ async def test_a_runner_whose_supervisor_is_killed_stops_itself_and_another_supe
         ended = await at.becomes(job, JobStatus.COMPLETED)
         assert (ended.epoch, ended.retry_count) == (2, 1)
         await at.check_whole(job, PAGES)
-        metrics = await asyncio.to_thread(_metrics_of, port)
-        assert 'outrider_jobs_recovered_total{status="pending"} 1.0' in metrics
-        assert 'outrider_jobs_left_total{status="completed"} 1.0' in metrics
+        left = 'outrider_jobs_left_total{status="completed"} 1.0'
+        await asyncio.to_thread(wait_for_line, lambda: left in _metrics_of(port))
+        assert 'outrider_jobs_recovered_total{status="pending"} 1.0' in _metrics_of(port)
 
 
 async def test_a_supervisor_that_was_stopped_for_too_long_can_change_nothing_when_it_goes_on(

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -215,3 +215,19 @@ class Crawl:
 
     def warc_files(self) -> list[Path]:
         return sorted((self.data / WARC_FOLDER).glob("*.warc.gz"))
+
+
+def freeze(running: Running, crawl: Crawl) -> None:
+    """Stop a process in its tracks, but not while it has the file to itself: then nobody else could work either."""
+
+    def is_frozen() -> bool:
+        running.send(signal.SIGSTOP)
+        try:
+            with closing(sqlite3.connect(crawl.data / DATABASE, isolation_level=None, timeout=0)) as database:
+                database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            running.send(signal.SIGCONT)
+            return False
+        return True
+
+    wait_for(is_frozen)

@@ -12,7 +12,7 @@ from outrider.crawler.plan import DATABASE
 from outrider.model.machines import TaskState
 from outrider.model.settings import Settings
 from outrider.store.opening import open_store
-from tests.crawler.crawling import Crawl, Ended, Running, ServedSite, serving_site, wait_for
+from tests.crawler.crawling import Crawl, Ended, Running, ServedSite, freeze, serving_site, wait_for
 
 DOMAINS = 4
 PAGES = 25
@@ -51,22 +51,6 @@ def half_an_hour_passes(crawl: Crawl) -> None:
     """Have the claims and leases of whoever does not renew them run out."""
     execute(crawl, "UPDATE domains SET claim_expires_at = '2020-01-01T00:00:00.000Z' WHERE claimed_by IS NOT NULL")
     execute(crawl, "UPDATE leases SET expires_at = 0")
-
-
-def freeze(running: Running, crawl: Crawl) -> None:
-    """Stop a process in its tracks, but not while it has the file to itself: then nobody else could work either."""
-
-    def is_frozen() -> bool:
-        running.send(signal.SIGSTOP)
-        try:
-            with closing(sqlite3.connect(crawl.data / DATABASE, isolation_level=None, timeout=0)) as database:
-                database.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            running.send(signal.SIGCONT)
-            return False
-        return True
-
-    wait_for(is_frozen)
 
 
 def begun(crawl: Crawl, served: ServedSite, requests: int = 10) -> Running:

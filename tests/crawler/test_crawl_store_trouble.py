@@ -9,7 +9,7 @@ import pytest
 
 from outrider.cli.exits import ExitCode
 from outrider.model.machines import TaskState
-from tests.crawler.crawling import Crawl, serving_site, wait_for
+from tests.crawler.crawling import Crawl, freeze, serving_site, wait_for
 from tests.crawler.raw_server import Exchange, page, serving
 
 FAST = ("--delay", 0, "--per-domain", 8, "--concurrency", 8)
@@ -72,7 +72,7 @@ async def test_a_process_that_slept_too_long_has_lost_its_page_to_another(tmp_pa
         crawl = Crawl(tmp_path, server.url("/"), *FAST, crash_threshold=1)
         sleeper = crawl.start()
         await asyncio.to_thread(wait_for, lambda: asked == 1)
-        sleeper.send(signal.SIGSTOP)
+        await asyncio.to_thread(freeze, sleeper, crawl)
         other = await asyncio.to_thread(crawl.run)
         assert other.code == ExitCode.OK, other.errors
         assert asked == 2
