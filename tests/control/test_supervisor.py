@@ -15,7 +15,7 @@ from outrider.model.machines import DesiredState, JobStatus
 from outrider.model.order import OrderLimits
 from outrider.model.task import Kind
 from tests.conformance.backends import Place
-from tests.control.supervised import QUICK, runner_of, send, wait_for, wait_until, watched
+from tests.control.supervised import QUICK, freeze, runner_of, send, wait_for, wait_until, watched
 from tests.crawler.crawling import machine_is_overloaded
 
 PAGES = 60
@@ -102,7 +102,7 @@ async def test_a_frozen_runner_is_killed_and_its_job_goes_on(place: Place) -> No
         job = await at.submit(delay=0.02)
         await at.visits.reach(PAGES // 3)
         runner = await runner_of(supervisor)
-        send(runner, signal.SIGSTOP)
+        await freeze(runner, place)
         await at.becomes(job, JobStatus.PENDING)
         assert not psutil.pid_exists(runner), "it can change nothing any more"
         ended = await at.becomes(job, JobStatus.COMPLETED)
@@ -178,7 +178,7 @@ async def test_a_wish_is_granted_though_the_runner_is_frozen(
     async with watched(sqlite_place, pages=PAGES) as at, at.supervised() as supervisor:
         job = await at.submit(**LONG)
         await at.visits.reach(3)
-        send(await runner_of(supervisor), signal.SIGSTOP)
+        await freeze(await runner_of(supervisor), sqlite_place)
         await at.stores.control.set_desired_state(job.id, wish)
         ended = await at.becomes(job, end)
     assert ended.retry_count == 0
